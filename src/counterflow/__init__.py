@@ -1,0 +1,53 @@
+"""Counterflow joins two live streams on any predicate within sliding windows.
+
+>>> import counterflow as cf
+>>> pairs = cf.window_join(left, right, where="abs(l.x - r.a) <= 10", time="ts", window="15 minutes")
+
+Importing this package starts no JVM and compiles nothing.
+"""
+
+from counterflow.api import explain, query_metrics, window_join
+from counterflow.engines.local.engine import Local
+from counterflow.engines.spark.options import Spark
+from counterflow.errors import (
+    ColumnError,
+    CounterflowError,
+    EvaluationError,
+    InputError,
+    MissingDependencyError,
+    OptionError,
+    PredicateError,
+    StateError,
+    TimeError,
+    UnsupportedError,
+    WindowError,
+)
+from counterflow.spec.python_expressions import band, function, left, right
+from counterflow.spec.windows import rows, window
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ColumnError",
+    "CounterflowError",
+    "EvaluationError",
+    "InputError",
+    "Local",
+    "MissingDependencyError",
+    "OptionError",
+    "PredicateError",
+    "Spark",
+    "StateError",
+    "TimeError",
+    "UnsupportedError",
+    "WindowError",
+    "band",
+    "explain",
+    "function",
+    "left",
+    "query_metrics",
+    "right",
+    "rows",
+    "window",
+    "window_join",
+]

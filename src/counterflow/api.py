@@ -1,0 +1,145 @@
+"""The public functions: look at the inputs, build a JoinSpec, hand it to an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from counterflow.engines.local.engine import Local, join_tables
+from counterflow.engines.spark.options import Spark
+from counterflow.errors import InputError, MissingDependencyError, OptionError
+from counterflow.explanation import Explanation
+from counterflow.spec.join_spec import JoinSpec, build_spec
+from counterflow.spec.python_expressions import Expr
+
+
+def window_join(
+    left: Any,
+    right: Any,
+    *,
+    where: str | Expr,
+    time: str | tuple[str | None, str | None] | None = None,
+    window: Any = None,
+    how: str = "inner",
+    suffix: str = "_right",
+    ordered: bool = False,
+    engine: Local | Spark | None = None,
+) -> Any:
+    """Join two inputs on any predicate within sliding windows.
+
+    Parameters
+    ----------
+    left, right
+        Two Spark DataFrames (streaming or static), or two tables: Arrow, pandas, polars, or anything else that
+        exports Arrow data.
+    where
+        A SQL condition over `l.` and `r.` columns with Spark's meaning, or the same as a Python expression
+        (`cf.left.x`, `cf.band("x", "a", 10)`).
+    time
+        The time column: one name for both sides, or a pair. A timestamp, or an integer of any unit. An input
+        that is itself the result of a join uses its `pair_time` if nothing is said.
+    window
+        `"15 minutes"`, a timedelta, an integer (integer time), `cf.rows(1000)`, `cf.window(before=, after=)`,
+        a pair `(left_window, right_window)`, or None: unbounded, for finite inputs only.
+    how
+        inner, left, right, full, semi or anti.
+    suffix
+        Added to a right column whose name is also a left one.
+    ordered
+        Results in ascending order of (pair_time, later tuple, earlier tuple).
+    engine
+        `cf.Local(...)` or `cf.Spark(...)`; inferred from the inputs if not given.
+
+    Returns
+    -------
+    A Spark DataFrame for Spark DataFrames, otherwise an Arrow table: the left columns, the right columns, and
+    `pair_time`, the time of the pair's later tuple.
+    """
+    options = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
+    if _is_spark(left) or _is_spark(right):
+        spark = _spark_engine(left, right, engine)
+        return spark.join_dataframes(left, right, options, engine or Spark())
+    if isinstance(engine, Spark):
+        raise InputError("engine=cf.Spark(...) joins Spark DataFrames: these inputs are tables; use spark.createDataFrame")
+    if engine is not None and not isinstance(engine, Local):
+        raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
+    left_table, right_table = as_table(left, "left"), as_table(right, "right")
+    spec = build_spec(left_table.schema, right_table.schema, **options)  # type: ignore[arg-type]
+    return join_tables(spec, left_table, right_table, engine or Local())
+
+
+def explain(
+    left: Any,
+    right: Any,
+    *,
+    where: str | Expr,
+    time: str | tuple[str | None, str | None] | None = None,
+    window: Any = None,
+    how: str = "inner",
+    suffix: str = "_right",
+    ordered: bool = False,
+    engine: Local | Spark | None = None,
+    show: bool = True,
+) -> Explanation:
+    """Print how the same call of `window_join` would be executed, and return it. Reads no row."""
+    options = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
+    if _is_spark(left) or _is_spark(right):
+        explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
+    else:
+        schemas = [as_table(t, side).schema for t, side in ((left, "left"), (right, "right"))]
+        spec: JoinSpec = build_spec(*schemas, **options)  # type: ignore[arg-type]
+        explanation = Explanation(spec, engine="in process, algorithm kang")
+    if show:
+        print(explanation)
+    return explanation
+
+
+def query_metrics(query: Any) -> dict[str, Any]:
+    """What a running Spark query has read, joined, dropped late, holds, and how far behind it is."""
+    from counterflow.engines.spark.metrics import query_metrics as metrics
+
+    return metrics(query)
+
+
+def _is_spark(data: Any) -> bool:
+    return any(cls.__module__.startswith("pyspark.") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
+
+
+def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
+    for side, data in (("left", left), ("right", right)):
+        if not _is_spark(data):
+            raise InputError(
+                f"the {side} input is a {type(data).__name__}, the other one a Spark DataFrame: make both Spark "
+                "DataFrames (spark.createDataFrame), or both tables (df.toArrow())"
+            )
+    if isinstance(engine, Local):
+        raise InputError("engine=cf.Local(...) joins tables: these inputs are Spark DataFrames; use df.toArrow()")
+    if engine is not None and not isinstance(engine, Spark):
+        raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
+    from counterflow.engines.spark import engine as spark_engine
+
+    return spark_engine
+
+
+def as_table(data: Any, side: str) -> pa.Table:
+    """Anything tabular as an Arrow table."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if type(data).__module__.startswith("pandas."):
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    if type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame":
+        data = data.collect()
+    if hasattr(data, "__arrow_c_stream__"):
+        try:
+            return pa.table(data)
+        except ImportError as error:  # pragma: no cover
+            raise MissingDependencyError(str(error)) from error
+    raise InputError(
+        f"the {side} input is a {type(data).__name__}: expected a Spark DataFrame, an Arrow, pandas or polars table, "
+        "or an object that exports Arrow data"
+    )

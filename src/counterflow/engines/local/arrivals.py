@@ -1,0 +1,101 @@
+"""The driver's part: put the tuples in order and stamp each with its ordinal and its horizon.
+
+A tuple may meet the opposite tuples with ordinals from `horizon` (the oldest still in the window when it
+arrives) up to, not including, `arrived` (how many came before it). Duration, row and unbounded windows differ
+only in how the horizon is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.kernels.store import Batch, passing, predicate_columns
+from counterflow.kernels.times import saturating_subtract, time_values
+from counterflow.kernels.vectors import Array
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.spec.split import split
+from counterflow.spec.windows import Window
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """One side in order: `ordinals` counts its own tuples, `rank` its place among the tuples of both sides."""
+
+    batch: Batch  # coordinates are ordinals
+    rank: Array
+    horizon: Array  # of all tuples, also of those that a one-sided condition keeps out of the batch
+    ordinal_rank: Array
+    time_by_row: Array
+    rank_by_row: Array
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    left: Ordered
+    right: Ordered
+
+    @property
+    def total(self) -> int:
+        return len(self.left.time_by_row) + len(self.right.time_by_row)
+
+    def batch(self, begin: int, end: int) -> tuple[Batch, Batch]:
+        """The tuples whose rank is in [begin, end)."""
+        return _between(self.left, begin, end), _between(self.right, begin, end)
+
+    def horizons(self, rank: int) -> tuple[int, int]:
+        """The first (left, right) ordinals that tuples from this rank on may still meet."""
+        return _next_horizon(self.right, rank), _next_horizon(self.left, rank)
+
+
+def _between(side: Ordered, begin: int, end: int) -> Batch:
+    first, last = np.searchsorted(side.rank, [begin, end])
+    return side.batch.take(slice(int(first), int(last)))
+
+
+def _next_horizon(side: Ordered, rank: int) -> int:
+    """Horizons never go back, so the next tuple of a side has the least of all that follow."""
+    following = int(np.searchsorted(side.ordinal_rank, rank))
+    return int(side.horizon[following]) if following < len(side.horizon) else np.iinfo(np.int64).max
+
+
+def arrivals_of(spec: JoinSpec, left: pa.Table, right: pa.Table) -> Arrivals:
+    left_time, right_time = time_values(spec.left, left), time_values(spec.right, right)
+    left_order, right_order = np.argsort(left_time, kind="stable"), np.argsort(right_time, kind="stable")
+    lt, rt = left_time[left_order], right_time[right_order]
+    left_arrived = np.searchsorted(rt, lt, "left")  # at equal times the left tuple is earlier
+    right_arrived = np.searchsorted(lt, rt, "right")
+    left_horizon = _horizon(spec.right.window, lt, rt, left_arrived)
+    right_horizon = _horizon(spec.left.window, rt, lt, right_arrived)
+    return Arrivals(
+        _ordered(spec, "left", left, left_time, left_order, left_horizon, left_arrived),
+        _ordered(spec, "right", right, right_time, right_order, right_horizon, right_arrived),
+    )
+
+
+def _horizon(window: Window, times: Array, opposite_times: Array, arrived: Array) -> Array:
+    """The oldest opposite ordinal in the opposite side's `window` when each tuple arrives."""
+    if window.kind == "rows":
+        return np.maximum(arrived - window.size, 0)
+    if window.kind == "unbounded":
+        return np.zeros(len(times), np.int64)
+    assert window.reach is not None
+    return np.searchsorted(opposite_times, saturating_subtract(times, window.reach), "left")
+
+
+def _ordered(
+    spec: JoinSpec, side: Side, table: pa.Table, time: Array, order: Array, horizon: Array, arrived: Array
+) -> Ordered:
+    ordinal = np.arange(len(order))
+    rank = ordinal + arrived
+    rank_by_row = np.empty(len(order), np.int64)
+    rank_by_row[order] = rank
+    columns = {n: v.take(order) for n, v in predicate_columns(spec.predicate, side, table).items()}
+    batch = Batch(side, columns, rows=order, at=ordinal, low=horizon, high=arrived - 1)
+    kept = passing(split(spec.predicate).filters(side), side, columns, len(order))  # the others can match nothing
+    if kept is not None:
+        return Ordered(batch.take(kept), rank[kept], horizon, rank, time, rank_by_row)
+    return Ordered(batch, rank, horizon, rank, time, rank_by_row)

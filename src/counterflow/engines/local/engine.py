@@ -1,0 +1,108 @@
+"""The in-process engine for finite tables: Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.engines.local.arrivals import Arrivals, arrivals_of
+from counterflow.errors import OptionError, UnsupportedError
+from counterflow.kernels.gather import gather
+from counterflow.kernels.vectors import Array
+from counterflow.protocols.kang import Kang
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.suggest import did_you_mean
+
+ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
+TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Local:
+    """Join in this process. `batch_rows`: how many arrivals are processed at once."""
+
+    algorithm: str = "auto"
+    workers: int = 1
+    batch_rows: int = TABLE_BATCH_ROWS
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), ALGORITHMS)}")
+        if self.algorithm not in ("auto", "kang"):
+            raise UnsupportedError(f"algorithm {self.algorithm!r} is not in this release yet: use 'kang' or 'auto'")
+        for option in ("workers", "batch_rows"):
+            value = getattr(self, option)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"{option}={value!r}: must be a positive integer")
+        if self.workers != 1:
+            raise UnsupportedError(f"workers={self.workers}: 'kang' is sequential, so workers must be 1")
+
+
+def join_tables(
+    spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local, progress: Progress | None = None
+) -> pa.Table:
+    arrivals = arrivals_of(spec, left, right)
+    left_rows, right_rows = _find_pairs(spec, arrivals, engine.batch_rows, progress)
+    left_rows, right_rows, pair_time = _apply_how(spec, arrivals, left_rows, right_rows)
+    if spec.ordered:
+        order = _order(arrivals, left_rows, right_rows)
+        left_rows, right_rows, pair_time = left_rows[order], right_rows[order], pair_time[order]
+    return gather(spec, left, right, left_rows, right_rows, pair_time)
+
+
+def _find_pairs(
+    spec: JoinSpec, arrivals: Arrivals, batch_rows: int, progress: Progress | None
+) -> tuple[Array, Array]:
+    """Drive the tuples, in order and in batches, through Kang's procedure."""
+    join = Kang(spec.predicate)
+    found: list[tuple[Array, Array]] = []
+    pairs = 0
+    for done in range(0, arrivals.total, batch_rows):
+        left, right = arrivals.batch(done, done + batch_rows)
+        for part in join.process(left, right):
+            found.append(part)
+            pairs += len(part[0])
+        join.invalidate(*arrivals.horizons(done + batch_rows))
+        if progress is not None:
+            progress(min(done + batch_rows, arrivals.total), arrivals.total, pairs)
+    if not found:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+
+def _apply_how(
+    spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows: Array
+) -> tuple[Array, Array, Array]:
+    """Pairs to results: keep them, keep their left rows once, and add the rows that have no pair."""
+    left_time, right_time = arrivals.left.time_by_row, arrivals.right.time_by_row
+    pair_time = np.maximum(left_time[left_rows], right_time[right_rows])
+    unmatched_left = np.setdiff1d(np.arange(len(left_time)), left_rows)
+    unmatched_right = np.setdiff1d(np.arange(len(right_time)), right_rows)
+    if spec.how == "semi":  # the first of each left row's pairs
+        order = np.lexsort((pair_time, left_rows))
+        first = order[np.unique(left_rows[order], return_index=True)[1]]
+        left_rows, pair_time = left_rows[first], pair_time[first]
+        right_rows = np.full(len(first), -1)
+    elif spec.how == "anti":
+        left_rows, right_rows, pair_time = left_rows[:0], right_rows[:0], pair_time[:0]
+    if spec.pads_left:
+        left_rows = np.concatenate([left_rows, unmatched_left])
+        right_rows = np.concatenate([right_rows, np.full(len(unmatched_left), -1)])
+        pair_time = np.concatenate([pair_time, left_time[unmatched_left]])
+    if spec.pads_right:
+        left_rows = np.concatenate([left_rows, np.full(len(unmatched_right), -1)])
+        right_rows = np.concatenate([right_rows, unmatched_right])
+        pair_time = np.concatenate([pair_time, right_time[unmatched_right]])
+    return left_rows, right_rows, pair_time
+
+
+def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array) -> Array:
+    """Ascending (pair_time, later tuple, earlier tuple): the ranks in the total order say it all."""
+    absent = np.full(len(left_rows), -1)
+    left_rank = np.where(left_rows >= 0, arrivals.left.rank_by_row[left_rows], absent)
+    right_rank = np.where(right_rows >= 0, arrivals.right.rank_by_row[right_rows], absent)
+    return np.lexsort((np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank)))

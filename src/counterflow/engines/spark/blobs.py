@@ -1,0 +1,20 @@
+"""Rows as blobs: many rows in one Arrow IPC message, so that Spark shuffles and stores few, large values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+BLOB_ROWS_MAX = 1 << 16
+
+
+def to_blob(table: pa.Table | pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
+    return sink.getvalue().to_pybytes()
+
+
+def from_blob(blob: bytes) -> pa.Table:
+    """Zero-copy: the table keeps the blob alive."""
+    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+        return reader.read_all()

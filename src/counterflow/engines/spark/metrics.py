@@ -1,0 +1,54 @@
+"""What a running query says of itself, through Spark's own progress reports (observed metrics)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from counterflow.engines.spark.state import Totals
+from counterflow.errors import InputError
+
+OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.lastProgress["observedMetrics"]`
+
+
+def query_metrics(query: Any) -> dict[str, Any]:
+    """Totals since the query first started, what it holds now, and its last batch.
+
+    `delay_s` is the time from the newest row's event time to the end of the batch that joined it.
+    """
+    reports = list(query.recentProgress)
+    for progress in reversed(reports):
+        observed = _observed(progress)
+        if observed is not None and observed.get("total_pairs") is not None:
+            return _summary(progress, observed, reports)
+    if reports and any(_observed(p) is not None for p in reports) or not reports:
+        return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}
+    raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
+
+
+def _observed(progress: Any) -> dict[str, Any] | None:
+    for name, row in (progress["observedMetrics"] or {}).items():
+        if name.startswith(OBSERVATION):
+            return row.asDict() if hasattr(row, "asDict") else dict(row)
+    return None
+
+
+def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dict[str, Any]:
+    totals = {name: int(observed[f"total_{name}"]) for name in Totals.__dataclass_fields__}
+    held = {name: int(observed[name]) for name in ("state_rows_left", "state_rows_right", "state_bytes")}
+    batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, "chunks_hot", "chunks_read")}
+    batch["duration_ms"] = int(progress["durationMs"].get("triggerExecution", 0))
+    watermark = (reports[-1]["eventTime"] or {}).get("watermark")
+    return {**totals, **held, "batch_id": progress["batchId"], "batch": batch, "watermark": watermark} | {
+        "delay_s": _delay_s(reports)
+    }
+
+
+def _delay_s(reports: list[Any]) -> float | None:
+    for progress in reversed(reports):
+        newest = (_observed(progress) or {}).get("event_time_max")
+        if newest is not None:
+            started = dt.datetime.fromisoformat(progress["timestamp"])
+            ended = started.timestamp() + progress["durationMs"].get("triggerExecution", 0) / 1000
+            return round(ended - int(newest) / 1e6, 3)
+    return None

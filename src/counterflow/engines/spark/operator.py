@@ -1,0 +1,171 @@
+"""The stateful operator: a thin shell that feeds a cell's messages and state to `cell.join_rows`.
+
+Late rows follow Spark's own rule: a row is late if its time is at or before the watermark that the *previous*
+batch ran with. A cell is told only the current one, so it keeps the previous one in its directory, and an
+event-time timer calls it in every batch that moves the watermark, also when there are no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from counterflow.engines.spark import state
+from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, to_blob
+from counterflow.engines.spark.cell import join_rows, split_rows
+from counterflow.engines.spark.routing import HEARTBEAT, Layout
+from counterflow.engines.spark.state import HOT, Directory, Totals
+from counterflow.kernels.times import time_values
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec
+
+# Per batch and cell: one row of counters, then the results as blobs.
+COUNTERS = (
+    *(f"{name}" for name in Totals.__dataclass_fields__),  # in this batch
+    *(f"total_{name}" for name in Totals.__dataclass_fields__),
+    "state_rows_left",
+    "state_rows_right",
+    "state_bytes",
+    "chunks_hot",
+    "chunks_read",
+)
+OUTPUT = ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", event_time_max BIGINT, payload BINARY"
+
+
+class CellOperator(StatefulProcessor):
+    def __init__(self, spec: JoinSpec, layout: Layout) -> None:
+        self.spec = spec
+        self.layout = layout
+        self.fingerprint = state.fingerprint_of(spec, layout)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.directory_state = handle.getValueState("directory", state.DIRECTORY_SCHEMA)
+        self.chunk_state = handle.getMapState("chunks", state.CHUNK_KEY_SCHEMA, state.CHUNK_SCHEMA)
+
+    def close(self) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        cell, watermark_us = int(key[0]), _watermark_us(timerValues)
+        directory = self._read_directory()
+        if directory is None:
+            directory = Directory(self.fingerprint)
+            self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
+        batch = Totals()
+        tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
+        new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
+        stored, hot, read = self._load(directory)
+        for frame in _result_frames(join_rows(self.spec, new, stored), batch):
+            yield frame
+        for piece in new:
+            entry, blob = state.new_chunk(piece)
+            self.chunk_state.updateValue((entry.id,), (blob,))
+            directory.chunks.append(entry)
+            HOT.put(entry, piece)
+        self._advance(directory, watermark_us, batch)
+        yield _counters(batch, directory, hot, read, event_time_max)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        """The watermark has moved: forget what can match no more, and remember it for the next batch's late rows."""
+        watermark_us = _watermark_us(timerValues)
+        directory = self._read_directory()
+        assert directory is not None, "a timer is registered only after the directory"
+        self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
+        self._advance(directory, watermark_us, Totals())
+        yield _counters(Totals(), directory, 0, 0, None)
+
+    def _read_directory(self) -> Directory | None:
+        value = self.directory_state.get()
+        return state.read_directory(None if value is None else value[0], self.fingerprint)
+
+    def _receive(
+        self, cell: int, frames: Iterator[pd.DataFrame], late_us: int | None, batch: Totals
+    ) -> tuple[dict[Side, list[pa.Table]], int | None]:
+        """Unpack the messages, without late rows; count rows and late rows in one of the cells that see them."""
+        tables: dict[Side, list[pa.Table]] = {"left": [], "right": []}
+        event_time_max: int | None = None
+        for frame in frames:
+            for side, payload in zip(frame["side"], frame["payload"], strict=True):
+                if side == HEARTBEAT:
+                    continue
+                table = from_blob(bytes(payload))
+                times = time_values(self.spec.left if side == "left" else self.spec.right, table)
+                event_time_max = max(event_time_max or int(times.max()), int(times.max()))
+                on_time = np.ones(len(times), bool) if late_us is None else times > late_us
+                if self.layout.counts(cell, side):
+                    setattr(batch, f"rows_{side}", getattr(batch, f"rows_{side}") + len(table))
+                    late = int(len(times) - on_time.sum())
+                    setattr(batch, f"late_{side}", getattr(batch, f"late_{side}") + late)
+                if on_time.any():
+                    tables[side].append(table if on_time.all() else table.filter(pa.array(on_time)))
+        return tables, event_time_max
+
+    def _load(self, directory: Directory) -> tuple[list[Any], int, int]:
+        """The live chunks, from this process's memory or else from the state store."""
+        stored, read = [], 0
+        for entry in directory.chunks:
+            rows = HOT.get(entry.id)
+            if rows is None:
+                value = self.chunk_state.getValue((entry.id,))
+                rows = state.decode_chunk(self.spec, entry, None if value is None else value[0])
+                HOT.put(entry, rows)
+                read += 1
+            stored.append(rows)
+        return stored, len(stored) - read, read
+
+    def _advance(self, directory: Directory, watermark_us: int | None, batch: Totals) -> None:
+        """Expire what no row after this watermark can meet, add up, and write the directory."""
+        live = []
+        for entry in directory.chunks:
+            window = (self.spec.left if entry.side == "left" else self.spec.right).window
+            assert window.reach is not None
+            if watermark_us is not None and entry.time_max + window.reach <= watermark_us:
+                self.chunk_state.removeKey((entry.id,))
+                HOT.drop(entry.id)
+            else:
+                live.append(entry)
+        directory.chunks = live
+        directory.watermark_us = watermark_us
+        totals, added = asdict(directory.totals), asdict(batch)
+        directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})
+        self.directory_state.update((directory.to_json(),))
+
+
+def _watermark_us(timer_values: Any) -> int | None:
+    """None before there is one: Spark says 0 then, which would make rows of 1970 and before late."""
+    return timer_values.getCurrentWatermarkInMs() * 1000 or None
+
+
+def _result_frames(tables: Iterator[pa.Table], batch: Totals) -> Iterator[pd.DataFrame]:
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += len(table)
+        batch.pairs += len(table)
+        if rows >= BLOB_ROWS_MAX:
+            yield _frame(payload=to_blob(pa.concat_tables(waiting)))
+            waiting, rows = [], 0
+    if rows:
+        yield _frame(payload=to_blob(pa.concat_tables(waiting)))
+
+
+def _counters(batch: Totals, directory: Directory, hot: int, read: int, event_time_max: int | None) -> pd.DataFrame:
+    totals = {f"total_{name}": value for name, value in asdict(directory.totals).items()}
+    held = {f"state_rows_{s}": sum(e.rows for e in directory.chunks if e.side == s) for s in ("left", "right")}
+    size = sum(entry.bytes for entry in directory.chunks)
+    values = {**asdict(batch), **totals, **held, "state_bytes": size, "chunks_hot": hot, "chunks_read": read}
+    return _frame(event_time_max=event_time_max, **values)
+
+
+def _frame(payload: bytes | None = None, event_time_max: int | None = None, **counters: int) -> pd.DataFrame:
+    columns: dict[str, Any] = {name: [counters.get(name, 0)] for name in COUNTERS}
+    columns["event_time_max"] = pd.array([event_time_max], dtype="Int64")
+    return pd.DataFrame({**columns, "payload": [payload]})

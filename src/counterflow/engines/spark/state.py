@@ -1,0 +1,138 @@
+"""A cell's durable state: a directory of immutable chunks, and the chunks by id.
+
+The directory (one small JSON value) says which chunks are live; a chunk is written once, under an id that is
+never used again, and never changes. So a copy of a chunk in the worker's memory, found by its id, cannot be
+stale: the directory in the state store decides. A micro-batch writes its own chunks and the directory, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+
+from counterflow.engines.spark.blobs import from_blob, to_blob
+from counterflow.engines.spark.cell import Rows, rows_of
+from counterflow.errors import StateError
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec
+
+DIRECTORY_SCHEMA = "directory STRING"
+CHUNK_KEY_SCHEMA = "id STRING"
+CHUNK_SCHEMA = "payload BINARY"
+FORMAT = 1
+HOT_BYTES_MAX = 1 << 30  # of chunks kept in a worker process
+
+
+@dataclass(frozen=True)
+class ChunkEntry:
+    id: str
+    side: Side
+    rows: int
+    bytes: int
+    time_max: int
+
+
+@dataclass
+class Totals:
+    """Since the query first started, over all restarts. A side's rows are counted in one cell only."""
+
+    rows_left: int = 0
+    rows_right: int = 0
+    late_left: int = 0
+    late_right: int = 0
+    pairs: int = 0
+
+
+@dataclass
+class Directory:
+    fingerprint: str
+    watermark_us: int | None = None  # the one that this cell's last batch ran with
+    totals: Totals = field(default_factory=Totals)
+    chunks: list[ChunkEntry] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+
+def read_directory(text: str | None, fingerprint: str) -> Directory | None:
+    """The directory as last written, or None for a new cell. Another join's state is refused."""
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        found = data.pop("format")
+        chunks = [ChunkEntry(**entry) for entry in data.pop("chunks")]
+        directory = Directory(totals=Totals(**data.pop("totals")), chunks=chunks, **data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"the checkpoint's join state cannot be read ({error}): start with a new checkpointLocation") from error
+    if found != FORMAT:
+        raise StateError(f"the checkpoint's join state has format {found}, this version reads {FORMAT}: start anew")
+    if directory.fingerprint != fingerprint:
+        raise StateError(
+            "the checkpoint belongs to another join. It was written by:\n"
+            f"  {directory.fingerprint}\nand is now read by:\n  {fingerprint}\n"
+            "Keep the same predicate, windows, columns and layout, or start with a new checkpointLocation"
+        )
+    return directory
+
+
+def fingerprint_of(spec: JoinSpec, layout: object) -> str:
+    """What must not change between restarts, readable in the error that says it has."""
+
+    def side(s: object) -> str:
+        return f"{s.time}/{s.window.kind} {s.window.size}{'' if s.window.closed else ' open'} {s.schema.names}"  # type: ignore[attr-defined]
+
+    return f"layout {layout}; how {spec.how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
+
+
+class HotChunks:
+    """Decoded chunks of this worker process, with their indexes; the least recently used go first."""
+
+    def __init__(self, bytes_max: int = HOT_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._chunks: OrderedDict[str, tuple[int, Rows]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, id_: str) -> Rows | None:
+        if id_ not in self._chunks:
+            return None
+        self._chunks.move_to_end(id_)
+        return self._chunks[id_][1]
+
+    def put(self, entry: ChunkEntry, rows: Rows) -> None:
+        self.drop(entry.id)
+        self._chunks[entry.id] = (entry.bytes, rows)
+        self._bytes += entry.bytes
+        while self._bytes > self.bytes_max and len(self._chunks) > 1:
+            self.drop(next(iter(self._chunks)))
+
+    def drop(self, id_: str) -> None:
+        size, _ = self._chunks.pop(id_, (0, None))
+        self._bytes -= size
+
+
+HOT = HotChunks()
+
+
+def new_chunk(rows: Rows) -> tuple[ChunkEntry, bytes]:
+    blob = to_blob(rows.table)
+    return ChunkEntry(uuid.uuid4().hex, rows.side, len(rows.table), len(blob), int(rows.times[-1])), blob
+
+
+def decode_chunk(spec: JoinSpec, entry: ChunkEntry, blob: bytes | None) -> Rows:
+    """A chunk as it comes from the state store."""
+    if blob is None:
+        raise StateError(f"chunk {entry.id} of the join's state is missing in the checkpoint: it is damaged; start anew")
+    try:
+        table = from_blob(bytes(blob))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StateError(f"chunk {entry.id} of the join's state is damaged ({error}): start with a new checkpoint") from error
+    rows = rows_of(spec, entry.side, table)
+    if len(rows.table) != entry.rows:
+        raise StateError(f"chunk {entry.id} of the join's state has {len(rows.table)} rows instead of {entry.rows}")
+    return rows

@@ -1,0 +1,62 @@
+"""What `cf.explain` says: how a predicate was split, and what will be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from counterflow.kernels.access import choose_path
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.spec.split import split
+from counterflow.spec.windows import Window
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Use `str()` for people and `to_dict()` for programs."""
+
+    spec: JoinSpec
+    engine: str
+    details: dict[str, str] = field(default_factory=dict)  # what the engine adds: layout, state, ...
+
+    def to_dict(self) -> dict[str, Any]:
+        spec, parts = self.spec, split(self.spec.predicate)
+        return {
+            "where": spec.where,
+            "predicate": str(spec.predicate),
+            "equalities": [str(e) for e in parts.equalities],
+            "bands": [str(b) for b in parts.bands],
+            "inequalities": [str(i) for i in parts.inequalities if not i.is_band],
+            "left_filters": [str(f) for f in parts.left_filters],
+            "right_filters": [str(f) for f in parts.right_filters],
+            "residual": [str(r) for r in parts.residual],
+            "access_path": {s: choose_path(parts, s).name for s in ("left", "right")},
+            "time": {"left": spec.left.time, "right": spec.right.time},
+            "window": {"left": self._window(spec.left.window), "right": self._window(spec.right.window)},
+            "how": spec.how,
+            "ordered": spec.ordered,
+            "output": [f"{field.name}: {field.type}" for field in spec.output_schema],
+            "engine": self.engine,
+            **self.details,
+        }
+
+    def _window(self, window: Window) -> str:
+        integer = str(self.spec.left.schema.field(self.spec.left.time).type).startswith(("int", "uint"))
+        if window.kind != "duration":
+            return str(window)
+        bound = "<=" if window.closed else "<"
+        return f"{bound} {window.size:,}" if integer else f"{bound} {window.size / 1e6:g} s"
+
+    def __str__(self) -> str:
+        facts = self.to_dict()
+        lines = [f"window join, {facts['how']}{', ordered' if facts['ordered'] else ''}", f"  where  {facts['where']}"]
+        for key in ("equalities", "bands", "inequalities", "left_filters", "right_filters", "residual"):
+            for i, part in enumerate(facts[key]):
+                lines.append(f"  {key.replace('_', ' ') if i == 0 else '':<14} {part}")
+        for side in ("left", "right"):
+            found = facts["access_path"][side]
+            lines.append(f"  {side:<14} time {facts['time'][side]}, window {facts['window'][side]}, found by {found}")
+        lines.append(f"  {'engine':<14} {facts['engine']}")
+        lines += [f"  {key:<14} {value}" for key, value in self.details.items()]
+        lines.append(f"  {'output':<14} {', '.join(facts['output'])}")
+        return "\n".join(lines)

@@ -1,0 +1,218 @@
+"""JoinSpec: everything that defines a join's result, validated before a row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from counterflow.errors import ColumnError, OptionError, TimeError, WindowError
+from counterflow.spec import windows
+from counterflow.spec.binding import bind, find_column
+from counterflow.spec.expression import Expression, Side
+from counterflow.spec.python_expressions import Expr
+from counterflow.spec.types import from_arrow
+from counterflow.spec.windows import Window
+from counterflow.suggest import did_you_mean
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+PAIR_TIME = "pair_time"
+
+_HOW_ALIASES = {
+    "outer": "full",
+    "full_outer": "full",
+    "fullouter": "full",
+    "left_outer": "left",
+    "leftouter": "left",
+    "right_outer": "right",
+    "rightouter": "right",
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+}
+
+
+@dataclass(frozen=True)
+class SideSpec:
+    """One input: its columns, its time column, how long its tuples live, and its columns' names in the result.
+
+    In a chain of joins the input's own `pair_time` is superseded by the new one: its output name is None.
+    """
+
+    side: Side
+    schema: pa.Schema
+    time: str
+    window: Window
+    output_names: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    where: str
+    predicate: Expression
+    left: SideSpec
+    right: SideSpec
+    how: How = "inner"
+    ordered: bool = False
+
+    @property
+    def pads_left(self) -> bool:
+        """Whether an unmatched left tuple is a result."""
+        return self.how in ("left", "full", "anti")
+
+    @property
+    def pads_right(self) -> bool:
+        return self.how in ("right", "full")
+
+    @property
+    def has_right_columns(self) -> bool:
+        return self.how not in ("semi", "anti")
+
+    @property
+    def pair_time_type(self) -> pa.DataType:
+        """The time columns' own type if they share it, otherwise the type that holds both."""
+        left, right = (s.schema.field(s.time).type for s in (self.left, self.right))
+        if left == right:
+            return left
+        if pa.types.is_integer(left):
+            return pa.int64()
+        return pa.timestamp("us", left.tz)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The result's columns: left, right, `pair_time`. A side that may be padded becomes nullable."""
+        fields = _output_fields(self.left, nullable=self.how in ("right", "full"))
+        if self.has_right_columns:
+            fields += _output_fields(self.right, nullable=self.how in ("left", "full"))
+        return pa.schema([*fields, pa.field(PAIR_TIME, self.pair_time_type, nullable=False)])
+
+
+def _output_fields(side: SideSpec, *, nullable: bool) -> list[pa.Field]:
+    fields = [f.with_name(name) for f, name in zip(side.schema, side.output_names, strict=True) if name is not None]
+    return [f.with_nullable(True) for f in fields] if nullable else fields
+
+
+def build_spec(
+    left: pa.Schema,
+    right: pa.Schema,
+    *,
+    where: str | Expr,
+    time: str | tuple[str | None, str | None] | None = None,
+    window: Any = None,
+    how: str = "inner",
+    suffix: str = "_right",
+    ordered: bool = False,
+    streaming: bool = False,
+) -> JoinSpec:
+    """Check a join's options against its inputs' schemas. Raises a `CounterflowError` that says what to change."""
+    checked_how = _check_how(how)
+    for side, schema in (("left", left), ("right", right)):
+        _check_unique(side, schema)
+    left_time, right_time = _time_columns(time, left, right)
+    integer_time = pa.types.is_integer(left.field(left_time).type)
+    left_window, right_window = windows.resolve(window, integer_time=integer_time)
+    if streaming:
+        _check_bounded(left_window, right_window)
+    predicate = bind(where, _types(left), _types(right))
+    left_names = _superseded("left", left.names, left_time)
+    right_names = _superseded("right", right.names, right_time)
+    if checked_how not in ("semi", "anti"):
+        right_names = _with_suffix(left_names, right_names, suffix)
+    if not isinstance(ordered, bool):
+        raise OptionError(f"ordered={ordered!r}: use True or False")
+    return JoinSpec(
+        where=str(where),
+        predicate=predicate,
+        left=SideSpec("left", left, left_time, left_window, tuple(left_names)),
+        right=SideSpec("right", right, right_time, right_window, tuple(right_names)),
+        how=checked_how,
+        ordered=ordered,
+    )
+
+
+def _check_how(how: str) -> How:
+    name = _HOW_ALIASES.get(how.lower(), how.lower()) if isinstance(how, str) else how
+    if name not in get_args(How):
+        raise OptionError(f"unknown how={how!r}{did_you_mean(str(how), get_args(How))}")
+    return name  # type: ignore[return-value]
+
+
+def _check_unique(side: str, schema: pa.Schema) -> None:
+    seen: set[str] = set()
+    for name in schema.names:
+        if name.lower() in seen:
+            raise ColumnError(f"the {side} input has two columns named '{name}' (case is ignored): rename one of them")
+        seen.add(name.lower())
+
+
+def _types(schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: from_arrow(field.type) for field in schema}
+
+
+def _time_columns(time: Any, left: pa.Schema, right: pa.Schema) -> tuple[str, str]:
+    names = (time, time) if time is None or isinstance(time, str) else time
+    if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(n, str | None) for n in names):
+        raise TimeError(f"time={time!r}: give one column name, or a pair (left_column, right_column)")
+    left_name, right_name = _time_column("left", left, names[0]), _time_column("right", right, names[1])
+    a, b = left.field(left_name).type, right.field(right_name).type
+    mixed = pa.types.is_integer(a) != pa.types.is_integer(b)
+    if mixed or (pa.types.is_timestamp(a) and (a.tz is None) != (b.tz is None)):
+        raise TimeError(
+            f"the time columns differ in kind: left '{left_name}' is {a}, right '{right_name}' is {b}; "
+            "make both integers of one unit, both timestamps with a zone, or both without"
+        )
+    return left_name, right_name
+
+
+def _time_column(side: str, schema: pa.Schema, name: str | None) -> str:
+    if name is None:
+        if PAIR_TIME not in schema.names:
+            raise TimeError(f"time= is missing for the {side} input: name its time column (one of: {', '.join(schema.names)})")
+        return PAIR_TIME  # a chain of joins
+    actual = find_column(dict.fromkeys(schema.names), name)
+    if actual is None:
+        raise ColumnError(f"no time column '{name}' in the {side} input{did_you_mean(name, schema.names)}")
+    kind = schema.field(actual).type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
+        raise TimeError(
+            f"time column '{actual}' of the {side} input is {kind}: it must be a timestamp or an integer; convert it first"
+        )
+    return actual
+
+
+def _check_bounded(left: Window, right: Window) -> None:
+    for side, window in (("left", left), ("right", right)):
+        if window.kind == "unbounded":
+            raise WindowError(
+                f"the {side} window is missing or None, which means unbounded: a stream would be kept for ever. "
+                "Give window='15 minutes', cf.window(before=..., after=...) or a pair"
+            )
+
+
+def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
+    """The result has its own `pair_time`; an input's (of a join before this one) gives way if it is the time column."""
+    if time != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
+        raise ColumnError(
+            f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it as "
+            f"the time column (time='{PAIR_TIME}')"
+        )
+    return [None if name == PAIR_TIME else name for name in names]
+
+
+def _with_suffix(left: list[str | None], right: list[str | None], suffix: str) -> list[str | None]:
+    if not isinstance(suffix, str) or not suffix:
+        raise OptionError(f"suffix={suffix!r}: give a text such as '_right'")
+    taken = {name.lower() for name in left if name is not None}
+    names = [f"{name}{suffix}" if name is not None and name.lower() in taken else name for name in right]
+    folded = [name.lower() for name in names if name is not None]
+    for original, name in zip(right, names, strict=True):
+        if name is None or name == original and folded.count(name.lower()) == 1:
+            continue
+        if name.lower() in taken or name.lower() == PAIR_TIME or folded.count(name.lower()) > 1:
+            raise ColumnError(
+                f"column '{original}' is in both inputs and becomes '{name}' on the right, which is taken too: "
+                "choose another suffix= or rename a column"
+            )
+    return names

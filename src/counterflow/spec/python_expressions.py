@@ -1,0 +1,185 @@
+"""Predicates as Python expressions: `(cf.left.x - cf.right.a).abs() <= 10`.
+
+An `Expr` only holds the SQL syntax tree it stands for, so both spellings meet in one binder and mean the
+same. `str(expr)` is the SQL.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from counterflow.errors import PredicateError
+
+
+class Expr:
+    """A SQL expression under construction. Use `&`, `|`, `~` for AND, OR, NOT."""
+
+    def __init__(self, node: exp.Expression) -> None:
+        self._node = node
+
+    def __str__(self) -> str:
+        return self._node.sql(dialect="spark")
+
+    def __repr__(self) -> str:
+        return f"<counterflow expression {self}>"
+
+    def __bool__(self) -> bool:
+        raise PredicateError(
+            f"'{self}' has no truth value in Python: combine conditions with & | ~ (each in parentheses), "
+            "not with and/or/not, and write a < b and b < c as (a < b) & (b < c)"
+        )
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return self._binary(exp.EQ, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return self._binary(exp.NEQ, other)
+
+    def __lt__(self, other: object) -> Expr:
+        return self._binary(exp.LT, other)
+
+    def __le__(self, other: object) -> Expr:
+        return self._binary(exp.LTE, other)
+
+    def __gt__(self, other: object) -> Expr:
+        return self._binary(exp.GT, other)
+
+    def __ge__(self, other: object) -> Expr:
+        return self._binary(exp.GTE, other)
+
+    def __add__(self, other: object) -> Expr:
+        return self._binary(exp.Add, other)
+
+    def __radd__(self, other: object) -> Expr:
+        return to_expr(other) + self
+
+    def __sub__(self, other: object) -> Expr:
+        return self._binary(exp.Sub, other)
+
+    def __rsub__(self, other: object) -> Expr:
+        return to_expr(other) - self
+
+    def __mul__(self, other: object) -> Expr:
+        return self._binary(exp.Mul, other)
+
+    def __rmul__(self, other: object) -> Expr:
+        return to_expr(other) * self
+
+    def __truediv__(self, other: object) -> Expr:
+        return self._binary(exp.Div, other)
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return to_expr(other) / self
+
+    def __mod__(self, other: object) -> Expr:
+        return self._binary(exp.Mod, other)
+
+    def __pow__(self, other: object) -> Expr:
+        return function("pow", self, other)
+
+    def __neg__(self) -> Expr:
+        return Expr(exp.Neg(this=exp.paren(self._node, copy=True)))
+
+    def __abs__(self) -> Expr:
+        return function("abs", self)
+
+    def __and__(self, other: object) -> Expr:
+        return self._binary(exp.And, other)
+
+    def __rand__(self, other: object) -> Expr:
+        return to_expr(other) & self
+
+    def __or__(self, other: object) -> Expr:
+        return self._binary(exp.Or, other)
+
+    def __ror__(self, other: object) -> Expr:
+        return to_expr(other) | self
+
+    def __invert__(self) -> Expr:
+        return Expr(exp.Not(this=exp.paren(self._node, copy=True)))
+
+    def abs(self) -> Expr:
+        return function("abs", self)
+
+    def between(self, low: object, high: object) -> Expr:
+        low_node, high_node = exp.paren(to_expr(low)._node), exp.paren(to_expr(high)._node)
+        return Expr(exp.Between(this=exp.paren(self._node, copy=True), low=low_node, high=high_node))
+
+    def isin(self, *values: object) -> Expr:
+        return Expr(exp.In(this=exp.paren(self._node, copy=True), expressions=[to_expr(v)._node for v in values]))
+
+    def is_null(self) -> Expr:
+        return Expr(exp.Is(this=exp.paren(self._node, copy=True), expression=exp.Null()))
+
+    def is_not_null(self) -> Expr:
+        return ~self.is_null()
+
+    def eq_null_safe(self, other: object) -> Expr:
+        return self._binary(exp.NullSafeEQ, other)
+
+    def like(self, pattern: object) -> Expr:
+        return self._binary(exp.Like, pattern)
+
+    def cast(self, type_: str) -> Expr:
+        return Expr(exp.cast(self._node.copy(), type_, dialect="spark"))
+
+    def _binary(self, kind: type[exp.Expression], other: object) -> Expr:
+        right = to_expr(other)._node
+        return Expr(kind(this=exp.paren(self._node, copy=True), expression=exp.paren(right, copy=True)))
+
+
+def to_expr(value: object) -> Expr:
+    """A Python value as a literal; an `Expr` as it is."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, dt.timedelta):
+        us = value // dt.timedelta(microseconds=1)
+        return Expr(exp.Interval(this=exp.Literal.string(str(us)), unit=exp.var("MICROSECONDS")))
+    if isinstance(value, dt.datetime):
+        return Expr(exp.cast(exp.Literal.string(value.isoformat(sep=" ")), "TIMESTAMP", dialect="spark"))
+    if isinstance(value, dt.date):
+        return Expr(exp.cast(exp.Literal.string(value.isoformat()), "DATE", dialect="spark"))
+    if isinstance(value, float):
+        return Expr(exp.cast(exp.Literal.string(repr(value)), "DOUBLE", dialect="spark"))
+    if value is None or isinstance(value, (bool, int, str, Decimal)):
+        return Expr(exp.convert(value))
+    raise PredicateError(f"cannot use {value!r} ({type(value).__name__}) in a predicate: it is not a SQL value")
+
+
+def function(name: str, *args: object) -> Expr:
+    """Call a SQL function: `cf.function("levenshtein", cf.left.name, cf.right.name) <= 2`."""
+    return Expr(exp.Anonymous(this=name, expressions=[to_expr(a)._node.copy() for a in args]))
+
+
+class SideColumns:
+    """`cf.left` and `cf.right`: `cf.left.x`, or `cf.left["a b"]` where the name is not an identifier."""
+
+    def __init__(self, qualifier: str) -> None:
+        self._qualifier = qualifier
+
+    def __getattr__(self, name: str) -> Expr:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Expr:
+        return Expr(exp.column(exp.to_identifier(name, quoted=True), table=self._qualifier))
+
+
+left = SideColumns("l")
+right = SideColumns("r")
+
+
+def band(left_column: str | Expr, right_column: str | Expr, width: object) -> Expr:
+    """The two differ by at most `width`: `abs(left - right) <= width`."""
+    a = left[left_column] if isinstance(left_column, str) else left_column
+    b = right[right_column] if isinstance(right_column, str) else right_column
+    if isinstance(width, dt.timedelta) or not isinstance(width, (int, float, Decimal)):
+        return a.between(b - width, b + width)
+    return (a - b).abs() <= width

@@ -1,0 +1,143 @@
+"""Inputs that the tests share: hypothesis strategies for tables, and predicates of every kind."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+
+# One predicate of each kind that the split knows, over the columns of `tables()`.
+PREDICATES = {
+    "equality": "l.k = r.k",
+    "null-safe equality": "l.k <=> r.k",
+    "equality of strings": "l.s = r.s",
+    "two equalities": "l.k = r.k AND l.s = r.s",
+    "band": "l.x BETWEEN r.x - 2 AND r.x + 2",
+    "two bands": "abs(l.x - r.x) <= 3 AND l.f BETWEEN r.f - 1.5 AND r.f + 1.5",
+    "float band": "abs(l.f - r.f) <= 1",
+    "inequality": "l.x < r.x - 1",
+    "interval overlap": "l.x <= r.x + r.k AND r.x <= l.x + l.k",
+    "filters": "l.x > 0 AND r.k IS NOT NULL AND l.k = r.k",
+    "residual": "l.x * r.x % 3 = 1 OR l.s LIKE r.s || '%'",
+    "time in the predicate": "r.ts >= l.ts + INTERVAL 2 SECONDS OR l.k = r.k",
+    "everything": "true",
+    "nothing": "l.x <> l.x",
+    "distance": "sqrt(pow(l.x - r.x, 2) + pow(l.f - r.f, 2)) < 2.5",
+    "case": "CASE WHEN l.k = r.k THEN l.x >= r.x WHEN l.x > 2 THEN true END",
+}
+
+WINDOWS = {
+    "duration": "3 seconds",
+    "asymmetric": ("1 second", "4 seconds"),
+    "zero": "0 seconds",
+    "rows": ("rows", 3, 3),
+    "mixed": ("rows and duration", 2, "2 seconds"),
+    "unbounded": None,
+    "one side unbounded": (None, "2 seconds"),
+    "open": ("open", "3 seconds"),
+    "before only": ("before", "3 seconds"),
+}
+
+
+def window_of(name: str):
+    import counterflow as cf
+
+    given = WINDOWS[name]
+    match given:
+        case ("rows", left, right):
+            return cf.rows(left), cf.rows(right)
+        case ("rows and duration", n, duration):
+            return cf.rows(n), duration
+        case ("open", duration):
+            return cf.window(duration, closed=False)
+        case ("before", duration):
+            return cf.window(before=duration)
+    return given
+
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "ts": pa.timestamp("us", "UTC"),
+        "k": pa.int32(),
+        "x": pa.int64(),
+        "f": pa.float64(),
+        "s": pa.string(),
+    }
+)
+
+_floats = st.one_of(
+    st.none(), st.sampled_from([0.0, -0.0, 1.0, 1.5, 2.5, -3.0, float("nan"), float("inf"), -float("inf"), 1e300])
+)
+_row = st.tuples(
+    st.integers(0, 8),  # seconds
+    st.one_of(st.none(), st.integers(-1, 3)),
+    st.one_of(st.none(), st.integers(-5, 5)),
+    _floats,
+    st.one_of(st.none(), st.sampled_from(["", "a", "ab", "b"])),
+)
+
+
+@st.composite
+def tables(draw: st.DrawFn, rows_max: int = 14) -> pa.Table:
+    """A small table with ties, nulls, NaN and duplicates, not sorted by time."""
+    rows = draw(st.lists(_row, max_size=rows_max))
+    return table_of(rows)
+
+
+def table_of(rows: list[tuple]) -> pa.Table:
+    base = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * 5
+    data = {"id": range(len(rows)), "ts": [base + dt.timedelta(seconds=s) for s in columns[0]]}
+    data |= dict(zip(("k", "x", "f", "s"), columns[1:], strict=True))
+    return pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in data.items()}, schema=SCHEMA)
+
+
+BENCHMARK = "l.x BETWEEN r.a - 10 AND r.a + 10 AND l.y BETWEEN r.b - 10 AND r.b + 10"
+
+
+def benchmark_inputs(rows: int, seconds: int, seed: int = 7, domain: int = 300) -> tuple[pa.Table, pa.Table]:
+    """The field's benchmark join: R(ts, x int, y float, z string) and S(ts, a int, b float, c double, d bool)."""
+    rng = np.random.default_rng(seed)
+
+    def times() -> pa.Array:
+        us = np.sort(rng.integers(0, seconds * 1_000_000, rows)) + 1_700_000_000_000_000
+        return pa.array(us, pa.timestamp("us", "UTC"))
+
+    left = {
+        "ts": times(),
+        "x": pa.array(rng.integers(1, domain, rows), pa.int32()),
+        "y": pa.array(rng.uniform(1, domain, rows), pa.float32()),
+        "z": pa.array([f"r{i:019d}" for i in range(rows)]),
+    }
+    right = {
+        "ts": times(),
+        "a": pa.array(rng.integers(1, domain, rows), pa.int32()),
+        "b": pa.array(rng.uniform(1, domain, rows), pa.float32()),
+        "c": pa.array(np.arange(rows), pa.float64()),
+        "d": pa.array(rng.integers(0, 2, rows).astype(bool)),
+    }
+    return pa.table(left), pa.table(right)
+
+
+# Columns of every type a predicate can compare, with their edges: (name, Arrow type, values).
+TYPED_COLUMNS = [
+    ("i8", pa.int8(), [-128, -1, 0, 1, 127, None]),
+    ("i16", pa.int16(), [-32768, 0, 3, 32767, None]),
+    ("i32", pa.int32(), [-(2**31), -1, 0, 7, 2**31 - 1, None]),
+    ("i64", pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1, None]),
+    ("f32", pa.float32(), [0.0, -0.0, 0.1, 1.5, -2.5, 3.0e38, float("nan"), float("inf"), None]),
+    ("f64", pa.float64(), [0.0, 0.1, 1.5, -2.5, 1e308, float("nan"), float("-inf"), None]),
+    ("dec", pa.decimal128(10, 2), [Decimal("0.00"), Decimal("1.50"), Decimal("-99999999.99"), None]),
+    ("b", pa.bool_(), [True, False, None]),
+    ("s", pa.string(), ["", "a", "B", "abc", "äöü", "a%", None]),
+    ("d", pa.date32(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 1), None]),
+    (
+        "t",
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 5, dt.UTC), dt.datetime(2024, 2, 29, 13, 45, 6, 700_000, dt.UTC), None],
+    ),
+]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
@@ -37,19 +38,16 @@ def results(table, how):
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("window", WINDOWS)
-@settings(max_examples=25, deadline=None)
-@given(left=tables(), right=tables())
-def test_in_process_every_window_and_how(window, how, left, right):
-    for where in (PREDICATES["band"], PREDICATES["equality"]):
-        options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=True)
-        want = expected(left, right, **options)
-        for batch_rows in (1, 3, 1 << 16):
-            got = cf.window_join(left, right, engine=cf.Local(batch_rows=batch_rows), **options)
-            assert results(got, how) == want
+@settings(max_examples=20, deadline=None)
+@given(left=tables(), right=tables(), where=st.sampled_from(list(PREDICATES.values())), batch_rows=st.integers(1, 20))
+def test_in_process_every_window_and_how(window, how, left, right, where, batch_rows):
+    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=True)
+    got = cf.window_join(left, right, engine=cf.Local(batch_rows=batch_rows), **options)
+    assert results(got, how) == expected(left, right, **options)
 
 
 @pytest.mark.parametrize("predicate", PREDICATES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(left=tables(), right=tables())
 def test_in_process_every_predicate(predicate, left, right):
     options = dict(where=PREDICATES[predicate], time="ts", window="3 seconds", how="full")
@@ -57,7 +55,7 @@ def test_in_process_every_predicate(predicate, left, right):
     assert Counter(results(got, "full")) == Counter(expected(left, right, **options))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(left=tables(), right=tables())
 def test_integer_time_is_the_same_join(left, right):
     """Any unit: here seconds as int16 on one side and uint32 on the other."""

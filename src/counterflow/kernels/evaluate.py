@@ -332,7 +332,8 @@ _PYTHON_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
 
 def _power(x: Array, y: Array) -> Array:
     if (y == 2.0).all():
-        return x * x
+        with np.errstate(over="ignore"):
+            return x * x
     scalar = np.frompyfunc(FUNCTIONS["pow"].scalar, 2, 1)
     return np.asarray(scalar(x, y), np.float64)
 

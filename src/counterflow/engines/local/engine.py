@@ -23,11 +23,16 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Local:
-    """Join in this process. `batch_rows`: how many arrivals are processed at once."""
+    """Join in this process.
+
+    `batch_rows`: how many arrivals are processed at once. `progress` is called after each batch with the rows
+    done, the rows in all, and the pairs found.
+    """
 
     algorithm: str = "auto"
     workers: int = 1
     batch_rows: int = TABLE_BATCH_ROWS
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -42,33 +47,30 @@ class Local:
             raise UnsupportedError(f"workers={self.workers}: 'kang' is sequential, so workers must be 1")
 
 
-def join_tables(
-    spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local, progress: Progress | None = None
-) -> pa.Table:
+def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) -> pa.Table:
     arrivals = arrivals_of(spec, left, right)
-    left_rows, right_rows = _find_pairs(spec, arrivals, engine.batch_rows, progress)
+    left_rows, right_rows = _find_pairs(spec, arrivals, engine)
     left_rows, right_rows, pair_time = _apply_how(spec, arrivals, left_rows, right_rows)
     if spec.ordered:
-        order = _order(arrivals, left_rows, right_rows)
+        order = _order(arrivals, left_rows, right_rows, pair_time)
         left_rows, right_rows, pair_time = left_rows[order], right_rows[order], pair_time[order]
     return gather(spec, left, right, left_rows, right_rows, pair_time)
 
 
-def _find_pairs(
-    spec: JoinSpec, arrivals: Arrivals, batch_rows: int, progress: Progress | None
-) -> tuple[Array, Array]:
+def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure."""
     join = Kang(spec.predicate)
     found: list[tuple[Array, Array]] = []
     pairs = 0
-    for done in range(0, arrivals.total, batch_rows):
-        left, right = arrivals.batch(done, done + batch_rows)
+    for begin in range(0, arrivals.total, engine.batch_rows):
+        end = min(begin + engine.batch_rows, arrivals.total)
+        left, right = arrivals.batch(begin, end)
         for part in join.process(left, right):
             found.append(part)
             pairs += len(part[0])
-        join.invalidate(*arrivals.horizons(done + batch_rows))
-        if progress is not None:
-            progress(min(done + batch_rows, arrivals.total), arrivals.total, pairs)
+        join.invalidate(*arrivals.horizons(end))
+        if engine.progress is not None:
+            engine.progress(end, arrivals.total, pairs)
     if not found:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
@@ -100,9 +102,8 @@ def _apply_how(
     return left_rows, right_rows, pair_time
 
 
-def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array) -> Array:
-    """Ascending (pair_time, later tuple, earlier tuple): the ranks in the total order say it all."""
-    absent = np.full(len(left_rows), -1)
-    left_rank = np.where(left_rows >= 0, arrivals.left.rank_by_row[left_rows], absent)
-    right_rank = np.where(right_rows >= 0, arrivals.right.rank_by_row[right_rows], absent)
-    return np.lexsort((np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank)))
+def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array, pair_time: Array) -> Array:
+    """Ascending (pair_time, later tuple, earlier tuple)."""
+    left_rank = np.append(arrivals.left.rank_by_row, -1)[left_rows]  # row -1, the missing side, ranks first
+    right_rank = np.append(arrivals.right.rank_by_row, -1)[right_rows]
+    return np.lexsort((np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank), pair_time))

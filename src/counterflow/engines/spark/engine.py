@@ -87,12 +87,12 @@ def _arrow_schema(frame: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    schema = to_arrow_schema(frame.schema)
-    fields = [
-        f.with_type(pa.timestamp("us", zone)) if pa.types.is_timestamp(f.type) and f.type.tz is not None else f
-        for f in schema
-    ]
-    return pa.schema(fields)
+    try:
+        return to_arrow_schema(frame.schema, timezone=zone)
+    except TypeError:  # before Spark 4.3 it is always UTC there; the zone matters for `hour` and the like
+        schema = to_arrow_schema(frame.schema)
+    zoned = [pa.types.is_timestamp(f.type) and f.type.tz is not None for f in schema]
+    return pa.schema([f.with_type(pa.timestamp("us", zone)) if z else f for f, z in zip(schema, zoned, strict=True)])
 
 
 def _check_watermark(side: SideSpec, frame: Any) -> None:

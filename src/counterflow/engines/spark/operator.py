@@ -46,6 +46,7 @@ class CellOperator(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
+        self.reported: set[int] = set()  # the cells of this task that have said in this batch what they hold
         self.directory_state = handle.getValueState("directory", state.DIRECTORY_SCHEMA)
         self.chunk_state = handle.getMapState("chunks", state.CHUNK_KEY_SCHEMA, state.CHUNK_SCHEMA)
 
@@ -70,6 +71,7 @@ class CellOperator(StatefulProcessor):
             directory.chunks.append(entry)
             HOT.put(entry, piece)
         self._advance(directory, watermark_us, batch)
+        self.reported.add(cell)
         yield _counters(batch, directory, hot, read, event_time_max)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
@@ -79,7 +81,8 @@ class CellOperator(StatefulProcessor):
         assert directory is not None, "a timer is registered only after the directory"
         self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
         self._advance(directory, watermark_us, Totals())
-        yield _counters(Totals(), directory, 0, 0, None)
+        if int(key[0]) not in self.reported:
+            yield _counters(Totals(), directory, 0, 0, None)
 
     def _read_directory(self) -> Directory | None:
         value = self.directory_state.get()

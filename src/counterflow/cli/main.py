@@ -1,0 +1,162 @@
+"""The commands of `counterflow`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+
+import counterflow as cf
+from counterflow.cli import files
+from counterflow.errors import CounterflowError, OptionError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Join two streams on any predicate within sliding windows, in process or on Spark.",
+)
+notes = Console(stderr=True, highlight=False)
+
+LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]
+RightFile = Annotated[Path, typer.Argument(help="Right input: a .csv or .parquet file.", metavar="RIGHT")]
+Where = Annotated[str, typer.Option(help="The condition, in SQL, over l. and r. columns.")]
+Time = Annotated[str, typer.Option(help="The time column; LEFT,RIGHT if the two differ.")]
+WindowOption = Annotated[
+    str,
+    typer.Option(
+        help="'15 minutes'; an integer for integer times; 'rows:100'; 'none' for no bound; LEFT,RIGHT if the two differ."
+    ),
+]
+How = Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")]
+Suffix = Annotated[str, typer.Option(help="Added to right columns whose name is taken.")]
+Ordered = Annotated[bool, typer.Option("--ordered", help="Results in order of time.")]
+Engine = Annotated[str, typer.Option(help="local (in process) or spark.")]
+LayoutOption = Annotated[str, typer.Option(help="Cells on Spark, such as 2x3; or auto.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"counterflow {cf.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    seconds: Annotated[int, typer.Option(min=1, help="How long the streams run.")] = 30,
+    rate: Annotated[int, typer.Option(min=20, help="Rows a second, both streams together.")] = 400,
+    layout: LayoutOption = "auto",
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="Where to put inputs and results (default: a new temporary folder).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Vessels and lightning: two live streams joined on Spark, in one process, then checked pair by pair."""
+    from counterflow.cli.demo import Demo
+
+    cf.Spark(layout=layout)  # refuse a bad layout before Spark starts
+    summary = Demo(seconds=seconds, rate=rate, layout=layout, output=output, notes=notes).run()
+    if as_json:
+        typer.echo(json.dumps(summary))
+    if not summary["verified"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def join(
+    left: LeftFile,
+    right: RightFile,
+    where: Where,
+    time: Time,
+    window: WindowOption = "none",
+    how: How = "inner",
+    suffix: Suffix = "_right",
+    ordered: Ordered = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A .csv or .parquet file; '-' writes CSV to stdout.")
+    ] = "-",
+    engine: Engine = "local",
+    layout: LayoutOption = "auto",
+) -> None:
+    """Join two files."""
+    files.check_output(output)
+    options = dict(where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix)
+    tables = files.read_table(left, "left"), files.read_table(right, "right")
+    if check_engine(engine) == "spark":
+        result = files.join_on_spark(*tables, layout=layout, ordered=ordered, **options)
+    else:
+        with files.progress(notes) as progress:
+            result = cf.window_join(*tables, ordered=ordered, engine=cf.Local(progress=progress), **options)
+    files.write_table(result, output)
+    notes.print(f"{len(result):,} rows to {'stdout' if output == '-' else output}")
+
+
+@app.command()
+def explain(
+    left: LeftFile,
+    right: RightFile,
+    where: Where,
+    time: Time,
+    window: WindowOption = "none",
+    how: How = "inner",
+    suffix: Suffix = "_right",
+    ordered: Ordered = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a join's predicate is split and executed, without reading the files' rows."""
+    schemas = [files.read_schema(left, "left").empty_table(), files.read_schema(right, "right").empty_table()]
+    options = dict(where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix)
+    explanation = cf.explain(*schemas, ordered=ordered, show=False, **options)
+    typer.echo(json.dumps(explanation.to_dict()) if as_json else str(explanation))
+
+
+def parse_time(text: str) -> str | tuple[str, str]:
+    parts = [part.strip() for part in text.split(",")]
+    return (parts[0], parts[1]) if len(parts) == 2 else text
+
+
+def parse_window(text: str) -> object:
+    """A window as a person types it."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 2:
+        raise OptionError(f"--window {text!r}: give one window, or LEFT,RIGHT")
+    sizes = [_one_window(part) for part in parts]
+    return sizes[0] if len(sizes) == 1 else tuple(sizes)
+
+
+def _one_window(text: str) -> object:
+    if text.lower() == "none":
+        return None
+    if text.lower().startswith("rows:"):
+        count = text[5:].strip()
+        if not count.isdigit():
+            raise OptionError(f"--window {text!r}: write rows:100 for the last 100 rows")
+        return cf.rows(int(count))
+    return int(text) if text.lstrip("+-").isdigit() else text
+
+
+def check_engine(name: str) -> str:
+    if name not in ("local", "spark"):
+        raise OptionError(f"--engine {name!r}: use local or spark")
+    return name
+
+
+def main() -> None:
+    """Run the command line; a Counterflow error is one line, not a traceback."""
+    try:
+        app()
+    except CounterflowError as error:
+        notes.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
+        notes.print(str(error), markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        notes.print("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of stdout has seen enough
+        sys.exit(0)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from counterflow.engines.local.engine import Local, join_tables
 from counterflow.engines.spark.options import Spark
-from counterflow.errors import InputError, MissingDependencyError, OptionError
+from counterflow.errors import InputError, OptionError
 from counterflow.explanation import Explanation
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.spec.python_expressions import Expr
@@ -132,14 +132,20 @@ def as_table(data: Any, side: str) -> pa.Table:
         return data.read_all()
     if type(data).__module__.startswith("pandas."):
         return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
-    if type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame":
-        data = data.collect()
+    if type(data).__module__.startswith("polars."):
+        return _from_polars(data)
     if hasattr(data, "__arrow_c_stream__"):
-        try:
-            return pa.table(data)
-        except ImportError as error:  # pragma: no cover
-            raise MissingDependencyError(str(error)) from error
+        return pa.table(data)
     raise InputError(
         f"the {side} input is a {type(data).__name__}: expected a Spark DataFrame, an Arrow, pandas or polars table, "
         "or an object that exports Arrow data"
     )
+
+
+def _from_polars(data: Any) -> pa.Table:
+    """Without Arrow's view types, which its `take` cannot handle."""
+    import polars
+
+    frame = data.collect() if isinstance(data, polars.LazyFrame) else data
+    table: pa.Table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+    return table

@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import re
 import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 
-from counterflow.errors import EvaluationError
-from counterflow.spec.functions import EPOCH, US_PER_DAY, date_of, localised, unlocalised
-from counterflow.spec.types import SqlType, integer_range
+import numpy as np
 
-EXACT = Context(prec=200)  # wide enough that no DECIMAL operation of 38-digit operands is ever rounded by it
+from counterflow.errors import EvaluationError
+from counterflow.spec.types import SqlType, integer_range
+from counterflow.spec.wall_clock import (
+    US_PER_DAY,
+    date_of,
+    localised,
+    parse_date,
+    parse_timestamp,
+    timestamp_text,
+    unlocalised,
+)
+
+EXACT = Context(prec=1000)  # wide enough that it never rounds: a DOUBLE has at most 767 digits
 
 _TRUE = {"t", "true", "y", "yes", "1"}
 _FALSE = {"f", "false", "n", "no", "0"}
+_BLANKS = "".join(map(chr, range(0x21))) + "\x7f"  # what Spark trims: blanks and control characters
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_FLOAT = re.compile(_DECIMAL.pattern + "[df]?", re.ASCII | re.IGNORECASE)
+_NAMED_FLOATS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether Spark allows the CAST at all."""
+    """Whether the CAST is allowed at all."""
     kinds = (_kind(source), _kind(target))
-    return source.name in ("NULL", target.name) or kinds in _ALLOWED
+    if {source.name, target.name} in ({"DATE", "TIMESTAMP_NTZ"}, {"DATE", "TIMESTAMP"}, {"TIMESTAMP", "TIMESTAMP_NTZ"}):
+        return True
+    return source.name in ("NULL", target.name) or kinds in _ALLOWED or kinds[::-1] in _ALLOWED
 
 
 def _kind(type_: SqlType) -> str:
-    if type_.is_numeric:
-        return "number"
-    return {"DATE": "time", "TIMESTAMP": "time", "TIMESTAMP_NTZ": "time"}.get(type_.name, type_.name)
+    return "number" if type_.is_numeric else type_.name
 
 
 _ALLOWED = {
     ("number", "number"),
     ("number", "BOOLEAN"),
-    ("BOOLEAN", "number"),
-    ("number", "STRING"),
+    ("number", "TIMESTAMP"),
     ("STRING", "number"),
-    ("BOOLEAN", "STRING"),
     ("STRING", "BOOLEAN"),
-    ("time", "time"),
-    ("time", "STRING"),
-    ("STRING", "time"),
     ("STRING", "BINARY"),
-    ("BINARY", "STRING"),
+    ("STRING", "DATE"),
+    ("STRING", "TIMESTAMP"),
+    ("STRING", "TIMESTAMP_NTZ"),
 }
 
 
@@ -51,21 +63,23 @@ def cast_value(value: Any, source: SqlType, target: SqlType) -> Any:
     if value is None or source == target:
         return value
     try:
-        return _cast(value, source, target)
+        return _cast(value.strip(_BLANKS) if isinstance(value, str) else value, source, target)
     except (ValueError, OverflowError, InvalidOperation) as error:
+        shown = to_string(value, source) if source.is_timestamp or source.name == "DATE" else repr(value)
         raise EvaluationError(
-            f"cannot cast {value!r} ({source}) to {target}; use TRY_CAST to get NULL instead of this error"
+            f"cannot cast {shown} ({source}) to {target}; use TRY_CAST to get NULL instead of this error"
         ) from error
 
 
 def _cast(value: Any, source: SqlType, target: SqlType) -> Any:
+    if source.name == "TIMESTAMP" and target.is_numeric:  # seconds since 1970
+        value = value // 1_000_000 if target.is_integer else value / 1e6
     if target.is_integer:
-        return _to_integer(value, source, target)
+        return _to_integer(value, target)
     if target.is_decimal:
-        return to_decimal(Decimal(value.strip() if isinstance(value, str) else _exact(value)), target)
+        return to_decimal(_as_decimal(value), target)
     if target.is_float:
-        number = _parse_float(value) if isinstance(value, str) else float(value)
-        return round_to_float32(number) if target.name == "FLOAT" else number
+        return _to_float(value, target)
     match target.name:
         case "BOOLEAN":
             return _to_boolean(value)
@@ -74,66 +88,76 @@ def _cast(value: Any, source: SqlType, target: SqlType) -> Any:
         case "BINARY":
             return value.encode()
         case "DATE":
-            return _to_date(value, source)
+            return parse_date(value) if isinstance(value, str) else localised(value, source.zone) // US_PER_DAY
         case _:
             return _to_timestamp(value, source, target)
 
 
-def _exact(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else value
-
-
-def _to_integer(value: Any, source: SqlType, target: SqlType) -> int:
-    if isinstance(value, str):
-        text = value.strip()
-        if not re.fullmatch(r"[+-]?\d+", text):
-            raise ValueError(text)
-        number = int(text)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise OverflowError(value)
-    else:
-        number = int(value)  # truncates, as Java does
+def _to_integer(value: Any, target: SqlType) -> int:
+    if isinstance(value, str) and not _INTEGER.fullmatch(value):
+        raise ValueError(value)
+    number = int(value)  # a fraction is cut off, as in Java; NaN and infinities are errors
     low, high = integer_range(target)
     if not low <= number <= high:
         raise OverflowError(number)
     return number
 
 
+def _as_decimal(value: Any) -> Decimal:
+    if isinstance(value, str) and not _DECIMAL.fullmatch(value):
+        raise ValueError(value)
+    return Decimal(repr(value) if isinstance(value, float) else value)
+
+
 def to_decimal(number: Decimal, target: SqlType) -> Decimal:
-    """Round half up to the target's scale. More digits than 38 before the point is an error."""
+    """Round half up to the target's scale. More digits before the point than the target has is an error."""
     if not number.is_finite():
         raise OverflowError(number)
     rounded = number.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP, EXACT)
     if rounded and rounded.adjusted() >= target.precision - target.scale:
         raise OverflowError(number)
-    return rounded
+    return rounded if rounded else rounded.copy_abs()  # a DECIMAL has no negative zero
 
 
-def round_to_float32(number: float) -> float:
-    try:
-        return struct.unpack("f", struct.pack("f", number))[0]
-    except OverflowError:
-        return math.copysign(math.inf, number)
+def _to_float(value: Any, target: SqlType) -> float:
+    if isinstance(value, str):
+        named = _NAMED_FLOATS.get(value.lower().lstrip("+-") if value[1:2] not in "+-" else value)
+        if named is not None:
+            return -named if value.startswith("-") else named
+        if not _FLOAT.fullmatch(value):
+            raise ValueError(value)
+        value = Decimal(value.rstrip("dDfF"))
+    return to_float32(value) if target.name == "FLOAT" else float(value)
 
 
-def _parse_float(text: str) -> float:
-    named = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "+inf": math.inf, "+infinity": math.inf}
-    named |= {"-inf": -math.inf, "-infinity": -math.inf}
-    text = text.strip().lower()
-    if text in named:
-        return named[text]
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?", text):
-        raise ValueError(text)
-    return float(text.rstrip("df"))
+def to_float32(number: int | float | Decimal) -> float:
+    """Rounded once: on the way over a DOUBLE, a tie that is none is told by that DOUBLE's last bit."""
+    double = float(number)
+    if not isinstance(number, float) and double and math.isfinite(double) and Fraction(double) != number:
+        even = not struct.unpack("<q", struct.pack("<d", double))[0] & 1
+        if even:
+            double = math.nextafter(double, math.inf if Fraction(double) < number else -math.inf)
+    with np.errstate(over="ignore"):
+        return float(np.float32(double))
 
 
 def _to_boolean(value: Any) -> bool:
     if not isinstance(value, str):
-        return value != 0
-    text = value.strip().lower()
+        return bool(value != 0)
+    text = value.lower()
     if text not in _TRUE | _FALSE:
         raise ValueError(value)
     return text in _TRUE
+
+
+def _to_timestamp(value: Any, source: SqlType, target: SqlType) -> int:
+    if isinstance(value, str):
+        return parse_timestamp(value, target.zone)
+    if source.is_numeric:
+        return int(value * 1_000_000 if source.is_exact else value * 1e6)
+    if source.name == "TIMESTAMP":
+        return localised(value, source.zone)  # to TIMESTAMP_NTZ: the wall clock
+    return unlocalised(value * US_PER_DAY if source.name == "DATE" else value, target.zone)
 
 
 def to_string(value: Any, source: SqlType) -> str:
@@ -144,9 +168,7 @@ def to_string(value: Any, source: SqlType) -> str:
     if source.name == "DATE":
         return date_of(value).isoformat()
     if source.is_timestamp:
-        wall = EPOCH + dt.timedelta(microseconds=localised(value, source.zone))
-        text = wall.isoformat(sep=" ")
-        return text.rstrip("0") if wall.microsecond else text
+        return timestamp_text(value, source.zone)
     if isinstance(value, bytes):
         return value.decode()
     return format(value, "f") if isinstance(value, Decimal) else str(value)
@@ -158,49 +180,17 @@ def _java_float(value: float, source: SqlType) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if source.name == "FLOAT":
-        import numpy as np
-
-        shortest = Decimal(str(np.float32(value)))
-    else:
-        shortest = Decimal(repr(value))
     if value == 0:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
-    sign, digits, _ = shortest.normalize().as_tuple()
+    shortest = shortest_digits(value, source)
+    sign, digits, _ = shortest.as_tuple()
     text, exponent = "".join(map(str, digits)), shortest.adjusted()
     if -3 <= exponent < 7:
-        plain = format(shortest.normalize(), "f")
+        plain = format(shortest, "f")
         return plain if "." in plain else plain + ".0"
     return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
 
 
-def _to_date(value: Any, source: SqlType) -> int:
-    if isinstance(value, str):
-        return (dt.date.fromisoformat(_padded_date(value.strip()[:10])) - dt.date(1970, 1, 1)).days
-    return localised(value, source.zone) // US_PER_DAY
-
-
-def _to_timestamp(value: Any, source: SqlType, target: SqlType) -> int:
-    if source.name == "DATE":
-        return unlocalised(value * US_PER_DAY, target.zone)
-    if source.name == "TIMESTAMP":
-        return localised(value, source.zone)  # to TIMESTAMP_NTZ: the wall clock
-    if source.name == "TIMESTAMP_NTZ":
-        return unlocalised(value, target.zone)
-    text = value.strip()
-    if len(text) <= 10:
-        text = _padded_date(text)
-    parsed = dt.datetime.fromisoformat(text)
-    us = (parsed.replace(tzinfo=None) - EPOCH) // dt.timedelta(microseconds=1)
-    if parsed.tzinfo is None:
-        return unlocalised(us, target.zone)
-    offset = parsed.utcoffset()
-    assert offset is not None
-    return us - offset // dt.timedelta(microseconds=1) if target.name == "TIMESTAMP" else us
-
-
-def _padded_date(text: str) -> str:
-    """`2024`, `2024-3` and `2024-3-1` are dates for Spark."""
-    parts = text.split("-") if not text.startswith("-") else [text]
-    parts += ["1"] * (3 - len(parts))
-    return f"{parts[0]:0>4}-{parts[1]:0>2}-{parts[2]:0>2}"
+def shortest_digits(value: float, type_: SqlType) -> Decimal:
+    """The fewest digits that only this FLOAT or DOUBLE reads back from."""
+    return Decimal(str(np.float32(value)) if type_.name == "FLOAT" else repr(value)).normalize()

@@ -128,16 +128,70 @@ TYPED_COLUMNS = [
     ("i8", pa.int8(), [-128, -1, 0, 1, 127, None]),
     ("i16", pa.int16(), [-32768, 0, 3, 32767, None]),
     ("i32", pa.int32(), [-(2**31), -1, 0, 7, 2**31 - 1, None]),
-    ("i64", pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1, None]),
-    ("f32", pa.float32(), [0.0, -0.0, 0.1, 1.5, -2.5, 3.0e38, float("nan"), float("inf"), None]),
-    ("f64", pa.float64(), [0.0, 0.1, 1.5, -2.5, 1e308, float("nan"), float("-inf"), None]),
+    ("i64", pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**60 + 2**36 + 1, 2**63 - 1, None]),
+    ("f32", pa.float32(), [0.0, -0.0, 0.1, 0.35, 1.5, -2.5, 3.0e38, float("nan"), float("inf"), None]),
+    ("f64", pa.float64(), [0.0, 0.1, 1.0, 1.5, -2.5, 1e308, -1000.0, float("nan"), float("inf"), float("-inf"), None]),
     ("dec", pa.decimal128(10, 2), [Decimal("0.00"), Decimal("1.50"), Decimal("-99999999.99"), None]),
     ("b", pa.bool_(), [True, False, None]),
-    ("s", pa.string(), ["", "a", "B", "abc", "äöü", "a%", None]),
+    ("s", pa.string(), ["", "a", "B", "abc", "äöü", "a%", " a ", "it's", None]),
     ("d", pa.date32(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 1), None]),
     (
         "t",
         pa.timestamp("us", "UTC"),
         [dt.datetime(1969, 12, 31, 23, 59, 59, 5, dt.UTC), dt.datetime(2024, 2, 29, 13, 45, 6, 700_000, dt.UTC), None],
     ),
+    ("n", pa.timestamp("us"), [dt.datetime(1969, 12, 31, 23, 59, 59, 5), dt.datetime(2024, 2, 29, 1, 5, 6), None]),
+    ("iv", pa.duration("us"), [dt.timedelta(0), dt.timedelta(seconds=1.5), dt.timedelta(days=-2, hours=5), None]),
+    ("bin", pa.binary(), [b"", b"\x0a\xff", b"a", None]),
+    ("wide", pa.decimal128(38, 18), [Decimal("1E-18"), Decimal("-12345678901234567890.5"), None, Decimal(3)]),
+    # Small values, whose sums and products stay in their types' ranges: there Spark stops with an error.
+    ("a", pa.int32(), [-7, -1, 0, 1, 2, 10, None]),
+    ("k", pa.int16(), [5, 0, -3, None, 1]),
+    ("f", pa.float32(), [0.5, -1.25, 0.1, None, 3.0, 0.0]),
+    ("g", pa.float64(), [0.5, -0.25, 0.1, None, 3.0, 0.0]),
+    ("p", pa.decimal128(7, 3), [Decimal("0.500"), Decimal("-1.005"), Decimal("12.345"), None, Decimal("0.000")]),
 ]
+
+# Texts that Spark reads as numbers, booleans, dates or timestamps; and some that look like it.
+TEXTS = """
+1|+1|-1| 1 |\x001\t|1.5|.5|5.|1e3|1e-3|1e400|-1e400|nan|NaN|inf|-INF|Infinity|infinit|1d|1.5f|1L|0x10|1_000|1,000||-
+--1|1 2|127|128|9223372036854775807|9223372036854775808|99999999999999999999999999999999999999|16777217|9.995|-9.995
+1.00000005960464477540|1e|00012|-0|-0.0|true|TRUE| t |yes|n|0|2|f|off|on|2024|2024-3|2024-3-1|2024-03-01 |2024-03-01 13
+2024-03-01 1:2|2024-03-01 1:2:3|2024-03-01T01:02:03.5|2024-03-01 01:02:03.|2024-03-01 01:02:03.1234567
+2024-03-01T01:02:03Z|2024-03-01 01:02:03+01:00|2024-03-01 01:02:03 +01:00|2024-03-01 01:02:03+1|2024-03-01 01:02:03+0100
+2024-03-01 01:02:03 UTC|2024-03-01 01:02:03GMT+1|2024-03-01 01:02:03 America/New_York|2024-03-01 01:02:03 Mars|20240301
+2024-W09-4|2024-13-01|2024-02-30|02024-03-01|+2024-03-01|24-03-01|0001-01-01|9999-12-31|2024-03-01x|2024-03-01 x
+2024-03-01Tx|2024-03-01T|2024-03-01 24:00:00|2024-03-01 23:59:60|2024/03/01|2024-03-01 01:02:03,5|2024-03-01 010203
+2024-003-01|2024-03-01  01:02:03|2024-03-01 01:02Z|2024-03-01Z|2024-03-01t01:02:03|epoch
+""".strip().replace("\n", "|").split("|")
+
+# Around the two changes of New York's clocks in 2024.
+NEW_YORK = "America/New_York"
+ZONED_COLUMNS = [
+    (
+        "w",
+        pa.timestamp("us", NEW_YORK),
+        [
+            *(
+                dt.datetime(2024, 3, d, h, m, tzinfo=dt.UTC)
+                for d, h, m in ((9, 7, 30), (10, 6, 30), (10, 7, 0), (11, 6, 0))
+            ),
+            *(dt.datetime(2024, 11, d, h, 30, tzinfo=dt.UTC) for d, h in ((2, 5), (3, 4), (3, 5), (3, 6), (4, 6))),
+            None,
+        ],
+    ),
+    ("d", pa.date32(), [dt.date(2024, 3, 9), dt.date(2024, 3, 10), dt.date(2024, 11, 3), dt.date(2024, 11, 4), None]),
+    (
+        "x",
+        pa.timestamp("us"),
+        [dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30), dt.datetime(2024, 7, 1)],
+    ),
+    ("iv", pa.duration("us"), [dt.timedelta(days=1), dt.timedelta(days=-1, hours=-1), dt.timedelta(hours=5), None]),
+]
+
+
+def typed_table(columns: list[tuple] = TYPED_COLUMNS) -> pa.Table:
+    """Each column's values over and over; two such tables hold every pair of values of any two columns."""
+    rows = max(len(values) for _, _, values in columns)
+    data = {name: pa.array([values[i % len(values)] for i in range(rows)], kind) for name, kind, values in columns}
+    return pa.table({"id": pa.array(range(rows), pa.int64()), **data})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -12,13 +13,36 @@ import pyarrow.parquet as pq
 import pytest
 
 import counterflow as cf
+from counterflow.cli import main
 
 WHERE = "abs(l.x - r.a) <= 1"
 
 
-def counterflow(*args: object) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def counterflow(monkeypatch, capfd):
+    """Run the command line in this process: the same entry point, without another start of Python."""
+
+    def run(*args: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["counterflow", *map(str, args)])
+        with pytest.raises(SystemExit) as exited:
+            main()
+        return Done(int(exited.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
+def spawn(*args: object) -> Done:
+    """The same in a process of its own, for what starts and stops Spark."""
     command = [sys.executable, "-c", "from counterflow.cli import main; main()", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -30,19 +54,19 @@ def files(tmp_path):
     return tmp_path / "left.csv", tmp_path / "right.parquet"
 
 
-def test_join_to_stdout(files):
+def test_join_to_stdout(counterflow, files):
     done = counterflow("join", *files, "--where", WHERE, "--time", "ts", "--window", "5 seconds")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         '"ts","x","ts_right","a","pair_time"',
-        "1970-01-01 00:00:00,1,1970-01-01 00:00:01,2,1970-01-01 00:00:01",
-        "1970-01-01 00:00:10,5,1970-01-01 00:00:12,5,1970-01-01 00:00:12",
+        "1970-01-01 00:00:00,1,1970-01-01 00:00:01.000,2,1970-01-01 00:00:01.000000",
+        "1970-01-01 00:00:10,5,1970-01-01 00:00:12.000,5,1970-01-01 00:00:12.000000",
     ]
     assert "2 rows to stdout" in done.stderr
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
-def test_join_to_a_file(files, tmp_path, output):
+def test_join_to_a_file(counterflow, files, tmp_path, output):
     options = ["--where", WHERE, "--time", "ts,ts", "--window", "rows:2,5 seconds", "--how", "left", "--ordered"]
     done = counterflow("join", *files, *options, "-o", tmp_path / output)
     assert done.returncode == 0, done.stderr
@@ -53,14 +77,14 @@ def test_join_to_a_file(files, tmp_path, output):
 def test_join_on_spark_is_the_same(files, tmp_path):
     for engine in ("local", "spark"):
         options = ["--where", WHERE, "--time", "ts", "--window", "5 seconds", "--engine", engine]
-        done = counterflow("join", *files, *options, "--layout", "1x2", "-o", tmp_path / f"{engine}.parquet")
+        done = spawn("join", *files, *options, "--layout", "1x2", "-o", tmp_path / f"{engine}.parquet")
         assert done.returncode == 0, done.stderr
     local, spark = (pq.read_table(tmp_path / f"{e}.parquet").sort_by("pair_time") for e in ("local", "spark"))
     assert local.column_names == spark.column_names
     assert [str(r) for r in local.to_pylist()] == [str(r) for r in spark.to_pylist()]
 
 
-def test_explain(files):
+def test_explain(counterflow, files):
     options = ["--where", WHERE + " AND l.x > 2", "--time", "ts", "--window", "5 seconds"]
     done = counterflow("explain", *files, *options)
     assert done.returncode == 0, done.stderr
@@ -81,20 +105,20 @@ def test_explain(files):
         (["-o", "nowhere/out.csv"], "does not exist"),
     ],
 )
-def test_errors_are_one_line_and_exit_with_2(files, change, message):
+def test_errors_are_one_line_and_exit_with_2(counterflow, files, change, message):
     done = counterflow("join", *files, "--where", WHERE, "--time", "ts", "--window", "5 seconds", *change)
     assert done.returncode == 2
     assert message in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
 
 
-def test_missing_and_broken_files(files, tmp_path):
+def test_missing_and_broken_files(counterflow, files, tmp_path):
     options = ["--where", WHERE, "--time", "ts"]
     assert "does not exist" in counterflow("join", "no.csv", files[1], *options).stderr
     (tmp_path / "broken.parquet").write_text("not parquet")
     assert "cannot read the left input" in counterflow("join", tmp_path / "broken.parquet", files[1], *options).stderr
 
 
-def test_help_and_version():
+def test_help_and_version(counterflow):
     for command in ([], ["demo"], ["join"], ["explain"]):
         done = counterflow(*command, "--help")
         assert done.returncode == 0 and "Usage" in done.stdout
@@ -103,10 +127,10 @@ def test_help_and_version():
 
 def test_demo(tmp_path):
     """The main job, small: live streams on Spark, Parquet out, every pair checked."""
-    done = counterflow("demo", "--seconds", "3", "--rate", "100", "--layout", "2x1", "-o", tmp_path / "demo", "--json")
+    done = spawn("demo", "--seconds", "3", "--rate", "100", "--layout", "2x1", "-o", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["verified"] and summary["late_rows"] == 0
     assert summary["vessel_reports"] + summary["strikes"] == 350
     assert summary["pairs"] == len(pq.read_table(tmp_path / "demo" / "pairs"))
-    assert counterflow("demo", "-o", tmp_path / "demo").returncode == 2  # not empty: nothing is overwritten
+    assert spawn("demo", "-o", tmp_path / "demo").returncode == 2  # not empty: nothing is overwritten

@@ -80,9 +80,16 @@ def test_timeline():
     right         c(3)        d(7)
                          window 3 seconds, inclusive: a-c and b-c (1 apart), b-d; a-d is 7 apart
     """
-    left, right = table_of([(0, 1, 1, 0.0, "a"), (4, 1, 1, 0.0, "b")]), table_of([(3, 1, 1, 0.0, "c"), (7, 1, 1, 0.0, "d")])
+    left, right = (
+        table_of([(0, 1, 1, 0.0, "a"), (4, 1, 1, 0.0, "b")]),
+        table_of([(3, 1, 1, 0.0, "c"), (7, 1, 1, 0.0, "d")]),
+    )
     pairs = cf.window_join(left, right, where="true", time="ts", window="3 seconds", ordered=True)
-    assert list(zip(pairs["s"].to_pylist(), pairs["s_right"].to_pylist(), strict=True)) == [("a", "c"), ("b", "c"), ("b", "d")]
+    assert list(zip(pairs["s"].to_pylist(), pairs["s_right"].to_pylist(), strict=True)) == [
+        ("a", "c"),
+        ("b", "c"),
+        ("b", "d"),
+    ]
     opened = cf.window_join(left, right, where="true", time="ts", window=cf.window("3 seconds", closed=False))
     assert opened["s"].to_pylist() == ["b"] and opened["s_right"].to_pylist() == ["c"]
     before = cf.window_join(left, right, where="true", time="ts", window=cf.window(before="3 seconds"))

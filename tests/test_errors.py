@@ -23,7 +23,11 @@ GOOD = dict(where="l.x = r.a", time="ts", window="15 minutes")
         (dict(where="l.x = r.aa"), cf.ColumnError, r"no column 'aa' in the right input; did you mean 'a'\?"),
         (dict(where="l.x = = r.a"), cf.PredicateError, r"cannot parse where='l.x = = r.a': line 1"),
         (dict(where="l.x + r.a"), cf.PredicateError, r"must be a condition.*is BIGINT, not BOOLEAN"),
-        (dict(where="l.x = r.label"), cf.PredicateError, r"cannot compare 'l.x' \(BIGINT\) = 'r.label' \(STRING\).*CAST"),
+        (
+            dict(where="l.x = r.label"),
+            cf.PredicateError,
+            r"cannot compare 'l.x' \(BIGINT\) = 'r.label' \(STRING\).*CAST",
+        ),
         (dict(where=3), cf.PredicateError, "where= must be SQL text"),
         (dict(time="t"), cf.ColumnError, "no time column 't' in the left input"),
         (dict(time=None), cf.TimeError, "time= is missing for the left input"),

@@ -11,9 +11,18 @@ from inputs import tables
 
 import counterflow as cf
 
-IN_WINDOW = """((r.ts >= l.ts AND r.ts <= l.ts + INTERVAL 2 SECONDS) OR (r.ts < l.ts AND r.ts >= l.ts - INTERVAL 4 SECONDS))"""
+IN_WINDOW = (
+    """((r.ts >= l.ts AND r.ts <= l.ts + INTERVAL 2 SECONDS) OR (r.ts < l.ts AND r.ts >= l.ts - INTERVAL 4 SECONDS))"""
+)
 PREDICATES = ["l.k = r.k", "l.x BETWEEN r.x - 2 AND r.x + 2", "l.x < r.x AND l.k > 0", "l.s = r.s OR l.k IS NULL"]
-JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN", "anti": "ANTI JOIN"}
+JOINS = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "SEMI JOIN",
+    "anti": "ANTI JOIN",
+}
 
 
 @pytest.mark.parametrize("where", PREDICATES)

@@ -70,7 +70,9 @@ def test_late_rows_are_those_that_sparks_own_join_drops(spark, tmp_path, late_st
     query = run_available(ours, tmp_path / "ours")
 
     def ids(frame, folder):
-        return sorted(map(tuple, results(spark, frame, folder).select(["id", "id_right"]).to_pandas().to_numpy().tolist()))
+        return sorted(
+            map(tuple, results(spark, frame, folder).select(["id", "id_right"]).to_pandas().to_numpy().tolist())
+        )
 
     assert ids(ours, tmp_path / "ours") == ids(own, tmp_path / "own")
     metrics = cf.query_metrics(query)
@@ -122,7 +124,9 @@ def test_spark_itself_refuses_the_band_join(spark, tmp_path, late_streams):
 
 
 def test_schema_is_that_of_sparks_own_join(spark):
-    left = spark.createDataFrame([], "id LONG NOT NULL, ts TIMESTAMP NOT NULL, d DECIMAL(10,2), a ARRAY<INT>, n TIMESTAMP_NTZ")
+    left = spark.createDataFrame(
+        [], "id LONG NOT NULL, ts TIMESTAMP NOT NULL, d DECIMAL(10,2), a ARRAY<INT>, n TIMESTAMP_NTZ"
+    )
     right = spark.createDataFrame([], "ts TIMESTAMP, s STRUCT<x: INT, y: STRING> NOT NULL, b BINARY")
     ours = cf.window_join(left, right, where="true", time="ts", window="1 minute")
     renamed = right.withColumnRenamed("ts", "ts_right")
@@ -142,7 +146,9 @@ def test_payload_of_any_type_in_another_time_zone(spark):
         right = spark.sql(
             "SELECT TIMESTAMP '2024-01-01 23:30:01' AS ts, named_struct('x', 1, 'y', 'z') AS s, X'00FF' AS b, INTERVAL 5 SECONDS AS i"
         )
-        joined = cf.window_join(left, right, where="hour(l.ts) = 23 AND date(r.ts) = '2024-01-01'", time="ts", window="1 minute")
+        joined = cf.window_join(
+            left, right, where="hour(l.ts) = 23 AND date(r.ts) = '2024-01-01'", time="ts", window="1 minute"
+        )
         row = joined.collect()[0]
         expected = left.crossJoin(right.withColumnRenamed("ts", "ts_right")).collect()[0]
         assert row[:-1] == tuple(expected) and row.pair_time == expected.ts_right
@@ -164,10 +170,14 @@ def test_state_is_cleaned(spark, tmp_path):
 
 
 def test_another_layout_is_refused_on_restart(spark, tmp_path, late_streams):
-    first = cf.window_join(*late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="1x2"))
+    first = cf.window_join(
+        *late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="1x2")
+    )
     run_available(first, tmp_path)
     write_batches(tmp_path / "left", [rows((50, 1))], first=9)
-    second = cf.window_join(*late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="2x1"))
+    second = cf.window_join(
+        *late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="2x1")
+    )
     with pytest.raises(StreamingQueryException, match="layout 1x2"):
         run_available(second, tmp_path)
 

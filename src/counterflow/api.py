@@ -61,7 +61,9 @@ def window_join(
         spark = _spark_engine(left, right, engine)
         return spark.join_dataframes(left, right, options, engine or Spark())
     if isinstance(engine, Spark):
-        raise InputError("engine=cf.Spark(...) joins Spark DataFrames: these inputs are tables; use spark.createDataFrame")
+        raise InputError(
+            "engine=cf.Spark(...) joins Spark DataFrames: these inputs are tables; use spark.createDataFrame"
+        )
     if engine is not None and not isinstance(engine, Local):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     left_table, right_table = as_table(left, "left"), as_table(right, "right")

@@ -169,7 +169,9 @@ class Demo:
     def _stream(self, pairs: Any, feeder: Feeder) -> tuple[dict[str, Any], float]:
         """Run the query on the live streams. Returns its metrics and for how long the streams were live."""
         sink = pairs.writeStream.format("parquet").option("path", str(feeder.folder / "pairs"))
-        query = sink.option("checkpointLocation", str(feeder.folder / "checkpoint")).queryName("counterflow demo").start()
+        query = (
+            sink.option("checkpointLocation", str(feeder.folder / "checkpoint")).queryName("counterflow demo").start()
+        )
         self._warm_up(query, feeder)
         wall_s = self._watch(query, feeder)
         query.processAllAvailable()  # also the empty batch that follows, which only moves the watermark
@@ -205,9 +207,7 @@ class Demo:
     def _summarise(self, folder: Path, pairs: pa.Table, metrics: dict[str, Any], wall_s: float) -> dict[str, Any]:
         vessels, strikes = (pa.parquet.read_table(folder / name) for name in ("vessels", "strikes"))
         self.notes.print(f"checking {len(pairs):,} pairs against the reference ...")
-        check = check_pairs(
-            vessels, strikes, pairs, ids=("report", "strike"), where=WHERE, time="ts", window=WINDOW
-        )
+        check = check_pairs(vessels, strikes, pairs, ids=("report", "strike"), where=WHERE, time="ts", window=WINDOW)
         summary = {
             "vessel_reports": metrics["rows_left"],
             "strikes": metrics["rows_right"],

@@ -70,8 +70,14 @@ def write_table(table: pa.Table, output: str) -> None:
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[int, int, int], None]]:
     """A bar on stderr while a join runs (shown on terminals only)."""
-    columns = (TextColumn("joining"), BarColumn(), TextColumn("{task.completed:,}/{task.total:,} rows, {task.fields[pairs]:,} pairs"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal) as bar:
+    columns = (
+        TextColumn("joining"),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,} rows, {task.fields[pairs]:,} pairs"),
+    )
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("join", total=1, pairs=0)
         yield lambda done, total, pairs: bar.update(task, completed=done, total=total, pairs=pairs)
 
@@ -83,6 +89,7 @@ def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, ordered: bool
     log = Path(tempfile.mkdtemp(prefix="counterflow-join-")) / "spark.log"
     spark = local_session("counterflow join", log=log)
     try:
+        spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # times without a zone stay so
         frames = spark.createDataFrame(left), spark.createDataFrame(right)
         result: pa.Table = cf.window_join(*frames, ordered=ordered, engine=engine, **options).toArrow()
         return result

@@ -53,7 +53,8 @@ def demo(
     rate: Annotated[int, typer.Option(min=20, help="Rows a second, both streams together.")] = 400,
     layout: LayoutOption = "auto",
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="Where to put inputs and results (default: a new temporary folder).")
+        Optional[Path],
+        typer.Option("--output", "-o", help="Where to put inputs and results (default: a new temporary folder)."),
     ] = None,
     as_json: Json = False,
 ) -> None:

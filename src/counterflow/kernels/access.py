@@ -22,9 +22,8 @@ from counterflow.kernels.vectors import Array, Vector
 from counterflow.spec.expression import Expression, Side
 from counterflow.spec.split import Equality, Inequality, Split
 
-# Relative error allowed for rounding in a predicate's own arithmetic, and where even that is not enough.
+# Relative error allowed for rounding in a predicate's own arithmetic.
 _SLACK = {"double": 2.0**-48, "float": 2.0**-20}
-_HUGE = {"double": 1e290, "float": 1e30}
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,11 @@ class RangePath:
 
     @property
     def name(self) -> str:
-        bounds = {b for i in self.inequalities for b in (("low",) if i.low is not None else ()) + (("high",) if i.high is not None else ())}
+        bounds = {
+            b
+            for i in self.inequalities
+            for b in (("low",) if i.low is not None else ()) + (("high",) if i.high is not None else ())
+        }
         return f"{'band' if len(bounds) == 2 else 'range'} on {self.key}"
 
     @property
@@ -125,11 +128,14 @@ class RangePath:
     def ranges(self, index: SortedIndex, columns: Columns, n: int) -> tuple[Array, Array] | None:
         probing: Side = "right" if self.stored == "left" else "left"
         begin, end = np.zeros(n, np.int64), np.full(n, len(index.keys), np.int64)
+        has_nan = bool(index.keys.dtype == np.float64 and len(index.keys) and np.isnan(index.keys[-1]))
         for inequality in self.inequalities:
             key = _computed(inequality.key(probing), probing, columns, n)
             if key is None:
                 return None
-            low, high = self._bounds(inequality, key, index.keys.dtype == np.float64)
+            low, high = self._bounds(inequality, key, probing in inequality.nan_sides, index.keys.dtype == np.float64)
+            if has_nan and self.stored in inequality.nan_sides:
+                low = high = None
             if low is not None:
                 begin = np.maximum(begin, np.searchsorted(index.keys, low, "left"))
             if high is not None:
@@ -137,7 +143,9 @@ class RangePath:
             end = np.where(key.mask(), end, begin)
         return begin, np.maximum(begin, end)
 
-    def _bounds(self, inequality: Inequality, probe: Vector, as_float: bool) -> tuple[Array | None, Array | None]:
+    def _bounds(
+        self, inequality: Inequality, probe: Vector, nan_meets_all: bool, as_float: bool
+    ) -> tuple[Array | None, Array | None]:
         """The stored key's least and greatest value: left in [r + low, r + high], right in [l - high, l - low]."""
         low, high = inequality.low, inequality.high
         if self.stored == "right":
@@ -148,18 +156,18 @@ class RangePath:
                 None if high is None else _shifted(probe.values, floor(high)),
             )
         values = _as_float(probe)
-        kind = "float" if inequality.rounds == "float" else "double"
         size = np.abs(values) + inequality.magnitude + abs(float(low or 0)) + abs(float(high or 0))
-        with np.errstate(invalid="ignore", over="ignore"):
-            slack = size * _SLACK[kind]
+        slack = size * _SLACK["float" if inequality.rounds == "float" else "double"]
+        # NaN is at the end of the order: as a lower bound it leaves only NaN, as an upper bound everything.
+        lowest = np.where(np.isnan(values) & (not nan_meets_all), np.nan, -np.inf)
         return (
-            None if low is None else _widened(values, low, -slack, np.where(size > _HUGE[kind], -np.inf, np.nan)),
+            None if low is None else _widened(values, low, -slack, lowest),
             None if high is None else _widened(values, high, slack, np.full(len(values), np.nan)),
         )
 
 
 def _widened(values: Array, bound: Fraction, slack: Array, beyond: Array) -> Array:
-    """value + bound, widened by the slack. `beyond` (the end of the order) where that says nothing: NaN sorts last."""
+    """value + bound, widened by the slack; `beyond` where that is no number."""
     with np.errstate(invalid="ignore", over="ignore"):
         result = values + float(bound) + slack
     return np.where(np.isfinite(result), result, beyond)

@@ -7,17 +7,21 @@ show that it cannot overflow, and on Python integers otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from counterflow.errors import EvaluationError
-from counterflow.kernels.vectors import Array, Vector, dtype_of, from_python, literal, to_python
+from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_python, literal, to_python
 from counterflow.spec.arithmetic import arithmetic, division_by_zero
 from counterflow.spec.casts import cast_value
 from counterflow.spec.expression import COMPARISONS, Call, Column, Expression, Literal, Side
-from counterflow.spec.functions import FUNCTIONS
+from counterflow.spec.functions import FUNCTIONS, call_function
 from counterflow.spec.types import BOOLEAN, SqlType, integer_range
+from counterflow.spec.wall_clock import US_PER_DAY, UTC_NAMES
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -69,10 +73,10 @@ def evaluate(expression: Expression, frame: Frame) -> Vector:
     if expression.op in ("cast", "try_cast"):
         return _cast(args[0], expression)
     fast = _FAST_FUNCTIONS.get(expression.op)
-    if fast is not None and args[0].type.is_float:
+    if fast is not None:
         return _null_if_any_null(expression.type, fast(*[a.values for a in args]), args)
     if expression.op in FUNCTIONS:
-        return _elementwise(expression.type, FUNCTIONS[expression.op].scalar, args)
+        return _elementwise(expression.type, partial(call_function, expression.op), args)
     return _arithmetic(expression, args)
 
 
@@ -92,9 +96,7 @@ def _elementwise(type_: SqlType, scalar: Callable[..., Any], args: list[Vector])
     args = [a.broadcast(n) for a in args]
     valid = _null_if_any_null(type_, np.empty(n, bool), args).mask()
     columns = [to_python(a) for a in args]
-    return from_python(
-        type_, [scalar(*row) if ok else None for ok, *row in zip(valid.tolist(), *columns, strict=True)]
-    )
+    return from_python(type_, [scalar(*row) if ok else None for ok, *row in zip(valid.tolist(), *columns, strict=True)])
 
 
 # --- logic: the second operand is evaluated only where the first leaves it open
@@ -167,7 +169,7 @@ def _assemble(type_: SqlType, frame: Frame, parts: list[tuple[Array, Expression]
     """One vector from expressions that each give some of the rows."""
     pieces = [(rows, evaluate(e, frame.select(rows)).broadcast(len(rows))) for rows, e in parts if len(rows)]
     dtype = np.dtype(object) if any(p.values.dtype == object for _, p in pieces) else dtype_of(type_)
-    values, valid = np.zeros(frame.n, dtype), np.zeros(frame.n, bool)
+    values, valid = np.full(frame.n, filler_of(type_), dtype), np.zeros(frame.n, bool)
     for rows, piece in pieces:
         values[rows], valid[rows] = piece.values, piece.mask()
     return Vector(type_, values, valid)
@@ -304,7 +306,7 @@ def _fits_int64(op: str, a: Array, b: Array) -> bool:
 
 def _narrow(values: Array) -> Array:
     """Back to int64 where possible, so that one large value does not slow down what follows for ever."""
-    if values.dtype == object and len(values) and INT64_MIN <= values.min() and values.max() <= INT64_MAX:
+    if values.dtype == object and len(values) and values.min() >= INT64_MIN and values.max() <= INT64_MAX:
         return values.astype(np.int64)
     return values
 
@@ -331,11 +333,14 @@ _PYTHON_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _power(x: Array, y: Array) -> Array:
-    if (y == 2.0).all():
-        with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        if (y == 2.0).all():
             return x * x
-    scalar = np.frompyfunc(FUNCTIONS["pow"].scalar, 2, 1)
-    return np.asarray(scalar(x, y), np.float64)
+        return np.asarray(np.frompyfunc(FUNCTIONS["pow"].scalar, 2, 1)(x, y), np.float64)
+
+
+def _absolute(x: Array) -> Array:
+    return np.abs(x.astype(object) if x.dtype == np.int64 and len(x) and x.min() == INT64_MIN else x)
 
 
 def _sqrt(x: Array) -> Array:
@@ -345,7 +350,7 @@ def _sqrt(x: Array) -> Array:
 
 # Only operations that IEEE 754 defines to the last bit: the others must not differ from the oracle's libm.
 _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
-    "abs": np.abs,
+    "abs": _absolute,
     "sqrt": _sqrt,
     "pow": _power,
     "power": _power,
@@ -368,16 +373,33 @@ def _cast(arg: Vector, call: Call) -> Vector:
         limit = 10 ** (target.precision - target.scale)
         if not len(arg) or (-limit < arg.values.min() and arg.values.max() < limit):
             return Vector(target, _rescale(arg.values, 0, target.scale), arg.valid)
-    elif source.is_integer and target.name == "DOUBLE" and arg.values.dtype == np.int64:
-        return Vector(target, arg.values.astype(np.float64), arg.valid)
-    elif source.is_float and target.is_float:
+    elif target.is_float and (source.is_float or (source.is_integer and arg.values.dtype == np.int64)):
         with np.errstate(over="ignore"):
             return Vector(target, arg.values.astype(dtype_of(target)), arg.valid)
-    elif {source.name, target.name} == {"TIMESTAMP", "TIMESTAMP_NTZ"} and (source.zone or target.zone) == "UTC":
-        return Vector(target, arg.values, arg.valid)
+    elif source.is_time and target.is_time and arg.values.dtype == np.int64:
+        moved = _cast_time(arg.values, source, target)
+        if moved is not None:
+            return Vector(target, moved, arg.valid)
     if call.op == "try_cast":
         return _elementwise(target, lambda v: _try_cast(v, source, target), [arg])
     return _elementwise(target, lambda v: cast_value(v, source, target), [arg])
+
+
+def _cast_time(values: Array, source: SqlType, target: SqlType) -> Array | None:
+    """Between dates and timestamps; None where it takes more than arithmetic: from a wall clock with a zone to UTC."""
+    if source.name == "DATE":
+        values = exact("*", values, np.array([US_PER_DAY]))
+    elif source.zone not in UTC_NAMES:
+        if len(values) and values.max() >= 2**31 * 1_000_000:
+            return None  # from 2038 on Arrow knows no summer time
+        try:
+            local = pc.local_timestamp(pa.array(values, pa.timestamp("us", source.zone)))
+        except pa.ArrowInvalid:  # a zone that Arrow does not find
+            return None
+        values = local.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if target.zone not in UTC_NAMES:
+        return None
+    return values // US_PER_DAY if target.name == "DATE" else values
 
 
 def _try_cast(value: Any, source: SqlType, target: SqlType) -> Any:

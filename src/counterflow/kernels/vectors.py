@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from counterflow.errors import ColumnError
+from counterflow.spec.casts import EXACT
 from counterflow.spec.types import SqlType, from_arrow
 
 Array = np.ndarray[Any, Any]
@@ -64,6 +65,11 @@ def dtype_of(type_: SqlType) -> np.dtype[Any]:
     return np.dtype(by_name.get(type_.name, np.int64))
 
 
+def filler_of(type_: SqlType) -> Any:
+    """What stands at a NULL."""
+    return {"STRING": "", "BINARY": b"", "BOOLEAN": False}.get(type_.name, 0)
+
+
 def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
     """A column as a vector. The caller has checked that its type is one that predicates can use."""
     if isinstance(column, pa.ChunkedArray):
@@ -82,11 +88,10 @@ def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
     dtype = dtype_of(type_)
     if dtype == np.dtype(object):
         values = column.to_numpy(zero_copy_only=False)
-        filler: str | bytes = "" if type_.name == "STRING" else b""
-        return Vector(type_, values if valid is None else np.where(valid, values, filler), valid)
+        return Vector(type_, values if valid is None else np.where(valid, values, filler_of(type_)), valid)
     if dtype == np.dtype(np.int64):
         column = _as_int64(name, column)
-    filled = column if valid is None else column.fill_null(False if type_.name == "BOOLEAN" else 0)
+    filled = column if valid is None else column.fill_null(filler_of(type_))
     return Vector(type_, filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False), valid)
 
 
@@ -107,6 +112,8 @@ def _as_int64(name: str, column: pa.Array) -> pa.Array:
 
 def _unscaled(column: pa.Array) -> Array:
     """The integers behind a decimal column, as int64 where they all fit."""
+    if not len(column):
+        return np.zeros(0, np.int64)
     if not pa.types.is_decimal128(column.type):
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     if column.null_count:
@@ -132,7 +139,7 @@ def to_python(vector: Vector) -> list[Any]:
     """Row values as `spec.expression` describes them; at a NULL anything."""
     values = vector.values.tolist()
     if vector.type.is_decimal:
-        return [Decimal(v).scaleb(-vector.type.scale) for v in values]
+        return [EXACT.scaleb(Decimal(v), -vector.type.scale) for v in values]
     return values
 
 
@@ -140,10 +147,9 @@ def from_python(type_: SqlType, values: list[Any]) -> Vector:
     """The inverse of `to_python`, where None is NULL."""
     present = np.array([v is not None for v in values], bool)
     valid = None if present.all() else present
-    filler = {"STRING": "", "BINARY": b""}.get(type_.name, 0)
-    filled = [filler if v is None else v for v in values]
+    filled: list[Any] = [filler_of(type_) if v is None else v for v in values]
     if type_.is_decimal:
-        filled = [int(Decimal(v).scaleb(type_.scale)) for v in filled]
+        filled = [int(EXACT.scaleb(Decimal(v), type_.scale)) for v in filled]
     dtype = dtype_of(type_)
     if dtype == np.dtype(np.int64):
         return Vector(type_, exact_integers(filled), valid)

@@ -7,14 +7,14 @@ takes; so a guard such as `r.b <> 0 AND l.a / r.b > 2` protects what follows it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from counterflow.errors import EvaluationError
 from counterflow.spec.arithmetic import arithmetic
 from counterflow.spec.casts import cast_value
 from counterflow.spec.expression import COMPARISONS, Call, Column, Expression, Literal
-from counterflow.spec.functions import FUNCTIONS
+from counterflow.spec.functions import FUNCTIONS, call_function
 
 Row = Mapping[str, Any]
 
@@ -59,13 +59,14 @@ def _call(call: Call, left: Row, right: Row) -> Any:
             pick = min if call.op == "least" else max
             return pick(present, key=sort_key) if present else None
         case "in":
-            return _is_in(value(call.args[0]), [value(arg) for arg in call.args[1:]])
+            return _is_in(value(call.args[0]), map(value, call.args[1:]))
         case "<=>":
             a, b = map(value, call.args)
             return a is b if a is None or b is None else compare("=", a, b)
         case "try_cast":
+            v = value(call.args[0])  # only the cast itself is tried
             try:
-                return cast_value(value(call.args[0]), call.args[0].type, call.type)
+                return cast_value(v, call.args[0].type, call.type)
             except EvaluationError:
                 return None
 
@@ -77,7 +78,7 @@ def _call(call: Call, left: Row, right: Row) -> Any:
     if call.op == "cast":
         return cast_value(values[0], call.args[0].type, call.type)
     if call.op in FUNCTIONS:
-        return FUNCTIONS[call.op].scalar(*values)
+        return call_function(call.op, *values)
     return arithmetic(call, values)
 
 
@@ -105,9 +106,12 @@ def compare(op: str, a: Any, b: Any) -> bool:
             return a >= b
 
 
-def _is_in(value: Any, options: list[Any]) -> bool | None:
-    if value is None:
-        return None
-    if any(o is not None and compare("=", value, o) for o in options):
-        return True
-    return None if None in options else False
+def _is_in(value: Any, options: Iterable[Any]) -> bool | None:
+    """True as soon as one is equal; otherwise unknown if some comparison was."""
+    unknown = False
+    for option in options:
+        if value is None or option is None:
+            unknown = True
+        elif compare("=", value, option):
+            return True
+    return None if unknown else False

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from counterflow.errors import EvaluationError
-from counterflow.spec.casts import EXACT, round_to_float32
+from counterflow.spec.casts import EXACT, to_float32
 from counterflow.spec.expression import Call
 
 
@@ -22,7 +22,7 @@ def arithmetic(call: Call, values: list[Any]) -> Any:
         raise division_by_zero(call)
     if call.type.is_float:
         result = _float_arithmetic(call.op, values)
-        return round_to_float32(result) if call.type.name == "FLOAT" else result
+        return to_float32(result) if call.type.name == "FLOAT" else result
     if call.type.is_decimal:
         exact = _exact_arithmetic(call.op, [Fraction(v) for v in values])
         digits = EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator))

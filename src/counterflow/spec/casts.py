@@ -27,18 +27,16 @@ EXACT = Context(prec=1000)  # wide enough that it never rounds: a DOUBLE has at 
 
 _TRUE = {"t", "true", "y", "yes", "1"}
 _FALSE = {"f", "false", "n", "no", "0"}
-_BLANKS = "".join(map(chr, range(0x21))) + "\x7f"  # what Spark trims: blanks and control characters
+_BLANKS = "".join(map(chr, range(0x21)))  # what Spark trims: blanks and control characters
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _FLOAT = re.compile(_DECIMAL.pattern + "[df]?", re.ASCII | re.IGNORECASE)
-_NAMED_FLOATS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
+_NAMED_FLOAT = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
     """Whether the CAST is allowed at all."""
     kinds = (_kind(source), _kind(target))
-    if {source.name, target.name} in ({"DATE", "TIMESTAMP_NTZ"}, {"DATE", "TIMESTAMP"}, {"TIMESTAMP", "TIMESTAMP_NTZ"}):
-        return True
     return source.name in ("NULL", target.name) or kinds in _ALLOWED or kinds[::-1] in _ALLOWED
 
 
@@ -56,22 +54,28 @@ _ALLOWED = {
     ("STRING", "DATE"),
     ("STRING", "TIMESTAMP"),
     ("STRING", "TIMESTAMP_NTZ"),
-}
+    ("DATE", "TIMESTAMP"),
+    ("DATE", "TIMESTAMP_NTZ"),
+    ("TIMESTAMP", "TIMESTAMP_NTZ"),
+}  # and each the other way round
 
 
 def cast_value(value: Any, source: SqlType, target: SqlType) -> Any:
     if value is None or source == target:
         return value
     try:
-        return _cast(value.strip(_BLANKS) if isinstance(value, str) else value, source, target)
+        return _cast(value, source, target)
     except (ValueError, OverflowError, InvalidOperation) as error:
-        shown = to_string(value, source) if source.is_timestamp or source.name == "DATE" else repr(value)
         raise EvaluationError(
-            f"cannot cast {shown} ({source}) to {target}; use TRY_CAST to get NULL instead of this error"
+            f"cannot cast {value!r} ({source}) to {target}; use TRY_CAST to get NULL instead of this error"
         ) from error
 
 
 def _cast(value: Any, source: SqlType, target: SqlType) -> Any:
+    if target.name == "BINARY":
+        return value.encode()
+    if isinstance(value, str):
+        value = value.strip(_BLANKS)
     if source.name == "TIMESTAMP" and target.is_numeric:  # seconds since 1970
         value = value // 1_000_000 if target.is_integer else value / 1e6
     if target.is_integer:
@@ -85,8 +89,6 @@ def _cast(value: Any, source: SqlType, target: SqlType) -> Any:
             return _to_boolean(value)
         case "STRING":
             return to_string(value, source)
-        case "BINARY":
-            return value.encode()
         case "DATE":
             return parse_date(value) if isinstance(value, str) else localised(value, source.zone) // US_PER_DAY
         case _:
@@ -121,9 +123,8 @@ def to_decimal(number: Decimal, target: SqlType) -> Decimal:
 
 def _to_float(value: Any, target: SqlType) -> float:
     if isinstance(value, str):
-        named = _NAMED_FLOATS.get(value.lower().lstrip("+-") if value[1:2] not in "+-" else value)
-        if named is not None:
-            return -named if value.startswith("-") else named
+        if _NAMED_FLOAT.fullmatch(value):
+            return float(value)
         if not _FLOAT.fullmatch(value):
             raise ValueError(value)
         value = Decimal(value.rstrip("dDfF"))
@@ -133,10 +134,10 @@ def _to_float(value: Any, target: SqlType) -> float:
 def to_float32(number: int | float | Decimal) -> float:
     """Rounded once: on the way over a DOUBLE, a tie that is none is told by that DOUBLE's last bit."""
     double = float(number)
-    if not isinstance(number, float) and double and math.isfinite(double) and Fraction(double) != number:
-        even = not struct.unpack("<q", struct.pack("<d", double))[0] & 1
-        if even:
-            double = math.nextafter(double, math.inf if Fraction(double) < number else -math.inf)
+    if not isinstance(number, float) and double and math.isfinite(double):
+        error = Fraction(number) - Fraction(double)
+        if error and not struct.unpack("<q", struct.pack("<d", double))[0] & 1:
+            double = math.nextafter(double, math.copysign(math.inf, error))
     with np.errstate(over="ignore"):
         return float(np.float32(double))
 
@@ -154,7 +155,7 @@ def _to_timestamp(value: Any, source: SqlType, target: SqlType) -> int:
     if isinstance(value, str):
         return parse_timestamp(value, target.zone)
     if source.is_numeric:
-        return int(value * 1_000_000 if source.is_exact else value * 1e6)
+        return int(Fraction(value) * 1_000_000 if source.is_exact else value * 1e6)
     if source.name == "TIMESTAMP":
         return localised(value, source.zone)  # to TIMESTAMP_NTZ: the wall clock
     return unlocalised(value * US_PER_DAY if source.name == "DATE" else value, target.zone)
@@ -182,15 +183,10 @@ def _java_float(value: float, source: SqlType) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
-    shortest = shortest_digits(value, source)
+    shortest = Decimal(str(np.float32(value)) if source.name == "FLOAT" else repr(value)).normalize()
     sign, digits, _ = shortest.as_tuple()
     text, exponent = "".join(map(str, digits)), shortest.adjusted()
     if -3 <= exponent < 7:
         plain = format(shortest, "f")
         return plain if "." in plain else plain + ".0"
     return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
-
-
-def shortest_digits(value: float, type_: SqlType) -> Decimal:
-    """The fewest digits that only this FLOAT or DOUBLE reads back from."""
-    return Decimal(str(np.float32(value)) if type_.name == "FLOAT" else repr(value)).normalize()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal as OneOf
+from typing import Any
+from typing import Literal as OneOf
 
 from counterflow.spec.types import SqlType
 

@@ -7,15 +7,17 @@ A function sees no NULL: any NULL argument makes the result NULL. What treats NU
 from __future__ import annotations
 
 import calendar
-import datetime as dt
+import functools
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from counterflow.errors import EvaluationError
+from counterflow.spec.casts import EXACT
 from counterflow.spec.types import (
     BIGINT,
     BOOLEAN,
@@ -29,10 +31,7 @@ from counterflow.spec.types import (
     bounded_decimal,
     decimal_type,
 )
-
-US_PER_DAY = 86_400_000_000
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
-EPOCH = dt.datetime(1970, 1, 1)
+from counterflow.spec.wall_clock import date_of
 
 # Given the argument types: the types to convert them to, and the result's. None: the types do not fit.
 Signature = Callable[[tuple[SqlType, ...]], "tuple[tuple[SqlType, ...], SqlType] | None"]
@@ -48,6 +47,14 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
+
+
+def call_function(name: str, *args: Any) -> Any:
+    """A function's value on one row; what it cannot compute is an EvaluationError."""
+    try:
+        return FUNCTIONS[name].scalar(*args)
+    except (ValueError, ArithmeticError, re.error, FutureWarning) as error:
+        raise EvaluationError(f"{name}({', '.join(map(repr, args))}) has no value: {error}") from error
 
 
 def _function(names: str, *params: SqlType, returns: SqlType, optional: int = 0) -> Callable[[Callable], Callable]:
@@ -84,9 +91,7 @@ def _accepts(param: SqlType, given: SqlType) -> SqlType | None:
         return DOUBLE
     if param in (INT, BIGINT) and given.is_integer:
         return given
-    if param == TIMESTAMP and given.is_timestamp:
-        return given
-    if param == TIMESTAMP and given == DATE:
+    if param == TIMESTAMP and (given.is_timestamp or given == DATE):
         return TIMESTAMP
     if param == DATE and given.is_timestamp:
         return DATE
@@ -103,7 +108,7 @@ def _real(call: Callable[..., float]) -> Callable[..., float]:
         except ValueError:
             return math.nan
         except OverflowError:
-            return math.inf
+            return math.copysign(math.inf, args[0]) if call is math.sinh else math.inf
 
     return guarded
 
@@ -115,6 +120,8 @@ def _log(call: Callable[[float], float], lower: float) -> Callable[[float], floa
 def power(x: float, y: float) -> float:
     if y == 2.0:
         return x * x  # exactly rounded, as the JVM computes it
+    if math.isnan(y) or (abs(x) == 1 and math.isinf(y)):
+        return math.nan  # Java's rule; in C it is 1
     try:
         return math.pow(x, y)
     except ValueError:
@@ -132,7 +139,7 @@ _REALS: dict[str, Callable] = {
     "cbrt": _real(math.cbrt),
     "exp": _real(math.exp),
     "expm1": _real(math.expm1),
-    "ln": _log(math.log, 0.0),
+    "ln log": _log(math.log, 0.0),
     "log10": _log(math.log10, 0.0),
     "log2": _log(math.log2, 0.0),
     "log1p": _log(math.log1p, -1.0),
@@ -145,8 +152,8 @@ _REALS: dict[str, Callable] = {
     "sinh": _real(math.sinh),
     "cosh": _real(math.cosh),
     "tanh": _real(math.tanh),
-    "radians": lambda x: x / 180.0 * math.pi,
-    "degrees": lambda x: x * 180.0 / math.pi,
+    "radians": math.radians,
+    "degrees": math.degrees,
     "sign signum": sign,
 }
 for _names, _scalar in _REALS.items():
@@ -174,45 +181,51 @@ def _whole(given: tuple[SqlType, ...]) -> tuple[tuple[SqlType, ...], SqlType] | 
     return ((DOUBLE,), BIGINT) if _accepts(DOUBLE, given[0]) else None
 
 
+def rounded_type(type_: SqlType, places: int) -> SqlType:
+    """The type of `round(x, places)`: a DECIMAL keeps the digits that are left, and one more for the carry."""
+    if not type_.is_decimal:
+        return type_
+    whole, scale = type_.precision - type_.scale + 1, min(type_.scale, max(places, 0))
+    return decimal_type(min(max(whole, 1 - places) + scale, 38), scale)
+
+
 def _rounded(given: tuple[SqlType, ...]) -> tuple[tuple[SqlType, ...], SqlType] | None:
-    if len(given) == 2 and not given[1].is_integer:
+    if not given[0].is_numeric or not all(t.is_integer for t in given[1:]):
         return None
-    first = given[0]
-    if first.is_decimal:
-        return given, decimal_type(min(first.precision + 1, 38), first.scale)
-    return (given, first) if first.is_numeric else None
+    return given, rounded_type(given[0], 0)  # the binder knows the places, and the exact type
 
 
 def round_half_up(x: Any, places: int = 0) -> Any:
     if isinstance(x, float):
-        if not math.isfinite(x):
-            return x
-        return float(Decimal(repr(x)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
-    if isinstance(x, Decimal):
-        return x.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP) if places < -x.as_tuple().exponent else x  # type: ignore[operator]
-    return x if places >= 0 else int(Decimal(x).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+        return x if not math.isfinite(x) else float(_round_digits(Decimal(repr(x)), places))
+    return _round_digits(x, places) if isinstance(x, Decimal) else int(_round_digits(Decimal(x), places))
 
 
-def to_long(x: float) -> int:
-    """Java's conversion of a double to a long: NaN is 0, what is too large stays at the end of the range."""
-    return 0 if math.isnan(x) else int(max(LONG_MIN, min(LONG_MAX, x)))
+def _round_digits(x: Decimal, places: int) -> Decimal:
+    if places >= -int(x.as_tuple().exponent):
+        return x
+    return x.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
 
 
-def _floor(x: Any) -> Any:
-    if isinstance(x, float):
-        return to_long(math.floor(x) if math.isfinite(x) else x)
-    return Decimal(math.floor(x)) if isinstance(x, Decimal) else x
+def _to_whole(towards: Callable[[Any], int]) -> Callable[[Any], Any]:
+    def whole(x: Any) -> Any:
+        if isinstance(x, Decimal):
+            return Decimal(towards(x))
+        if isinstance(x, float) and math.isnan(x):
+            return 0  # as in Java
+        number = towards(x)  # an infinite one has none
+        if isinstance(x, float) and not -(2**63) <= number < 2**63:
+            raise OverflowError("it does not fit a BIGINT")
+        return number
+
+    return whole
 
 
-def _ceil(x: Any) -> Any:
-    if isinstance(x, float):
-        return to_long(math.ceil(x) if math.isfinite(x) else x)
-    return Decimal(math.ceil(x)) if isinstance(x, Decimal) else x
-
-
-_typed_function("abs", (1, 1), _same_number, "(number) -> number")(abs)
-_typed_function("floor", (1, 1), _whole, "(number) -> BIGINT")(_floor)
-_typed_function("ceil ceiling", (1, 1), _whole, "(number) -> BIGINT")(_ceil)
+_typed_function("abs", (1, 1), _same_number, "(number) -> number")(
+    lambda x: x.copy_abs() if isinstance(x, Decimal) else abs(x)  # Python's abs would round to 28 digits
+)
+_typed_function("floor", (1, 1), _whole, "(number) -> BIGINT")(_to_whole(math.floor))
+_typed_function("ceil ceiling", (1, 1), _whole, "(number) -> BIGINT")(_to_whole(math.ceil))
 _typed_function("round", (1, 2), _rounded, "(number[, places]) -> number")(round_half_up)
 
 
@@ -242,30 +255,34 @@ def levenshtein(a: str, b: str) -> int:
     return previous[-1]
 
 
-def like(s: str, pattern: str, escape: str = "\\", *, flags: int = 0) -> bool:
-    return like_regex(pattern, escape, flags).fullmatch(s) is not None
+def like(s: str, pattern: str, escape: str = "\\") -> bool:
+    return like_regex(pattern, escape).fullmatch(s) is not None
 
 
-_like_cache: dict[tuple[str, str, int], re.Pattern[str]] = {}
+@functools.lru_cache(1000)
+def like_regex(pattern: str, escape: str) -> re.Pattern[str]:
+    if len(escape) != 1:
+        raise ValueError(f"ESCAPE needs one character, not {escape!r}")
+    parts, chars = [], iter(pattern)
+    for c in chars:
+        if c == escape:
+            c = next(chars, "")
+            if c not in ("%", "_", escape):
+                raise ValueError(f"in a pattern the escape character {escape} comes only before %, _ or itself")
+            parts.append(re.escape(c))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(c) or re.escape(c))
+    return re.compile("".join(parts), re.DOTALL)
 
 
-def like_regex(pattern: str, escape: str, flags: int) -> re.Pattern[str]:
-    key = (pattern, escape, flags)
-    if key not in _like_cache:
-        if len(_like_cache) > 1000:
-            _like_cache.clear()
-        parts, chars = [], iter(pattern)
-        for c in chars:
-            if c == escape:
-                parts.append(re.escape(next(chars, escape)))
-            else:
-                parts.append({"%": ".*", "_": "."}.get(c) or re.escape(c))
-        _like_cache[key] = re.compile("".join(parts), re.DOTALL | flags)
-    return _like_cache[key]
-
-
-def _ilike(s: str, pattern: str, escape: str = "\\") -> bool:
-    return like(s, pattern, escape, flags=re.IGNORECASE)
+@functools.lru_cache(1000)
+def java_regex(pattern: str) -> re.Pattern[str]:
+    """A Java pattern as Python's; what the two languages read differently is refused."""
+    if re.search(r"(?<!\\)(\\\\)*\\[vZ]", pattern):
+        raise ValueError("\\v and \\Z are not supported in a pattern")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # sets in sets: Python takes the brackets literally
+        return re.compile(pattern, re.ASCII)
 
 
 def _concat(given: tuple[SqlType, ...]) -> tuple[tuple[SqlType, ...], SqlType] | None:
@@ -296,44 +313,16 @@ _function("contains", STRING, STRING, returns=BOOLEAN)(lambda s, part: part in s
 _function("instr", STRING, STRING, returns=INT)(lambda s, part: s.find(part) + 1)
 _function("levenshtein", STRING, STRING, returns=INT)(levenshtein)
 _function("like", STRING, STRING, STRING, returns=BOOLEAN, optional=1)(like)
-_function("ilike", STRING, STRING, STRING, returns=BOOLEAN, optional=1)(_ilike)
+_function("ilike", STRING, STRING, STRING, returns=BOOLEAN, optional=1)(
+    lambda s, pattern, escape="\\": like(s.lower(), pattern.lower(), escape)
+)
 _function("rlike regexp regexp_like", STRING, STRING, returns=BOOLEAN)(
-    lambda s, pattern: re.search(pattern, s) is not None
+    lambda s, pattern: java_regex(pattern).search(s) is not None
 )
 _typed_function("concat", (1, 99), _concat, "(STRING, ...) -> STRING")(lambda *parts: "".join(parts))
 
 
 # --- dates and timestamps
-
-
-def date_of(days: int) -> dt.date:
-    return dt.date(1970, 1, 1) + dt.timedelta(days=days)
-
-
-def localised(us: int, zone: str | None) -> int:
-    """Microseconds on the wall clock of `zone`."""
-    if zone in (None, "UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
-        return us
-    offset = (EPOCH + dt.timedelta(microseconds=us)).replace(tzinfo=dt.UTC).astimezone(zone_info(zone)).utcoffset()
-    assert offset is not None
-    return us + round(offset.total_seconds()) * 1_000_000
-
-
-def unlocalised(us: int, zone: str | None) -> int:
-    """The inverse of `localised`; in a gap or overlap the earlier offset, as in Java."""
-    if zone in (None, "UTC", "Etc/UTC", "Z", "GMT", "+00:00"):
-        return us
-    offset = (EPOCH + dt.timedelta(microseconds=us)).replace(tzinfo=zone_info(zone)).utcoffset()
-    assert offset is not None
-    return us - round(offset.total_seconds()) * 1_000_000
-
-
-def zone_info(zone: str | None) -> dt.tzinfo:
-    fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
-    if fixed:
-        minutes = int(fixed[2]) * 60 + int(fixed[3])
-        return dt.timezone(dt.timedelta(minutes=-minutes if fixed[1] == "-" else minutes))
-    return ZoneInfo(zone or "UTC")
 
 
 def date_part(unit: str, days: int) -> int:
@@ -370,10 +359,11 @@ _function("last_day", DATE, returns=DATE)(lambda days: date_part("last_day", day
 _function("date_add dateadd", DATE, INT, returns=DATE)(lambda days, n: days + n)
 _function("date_sub", DATE, INT, returns=DATE)(lambda days, n: days - n)
 _function("datediff date_diff", DATE, DATE, returns=INT)(lambda end, start: end - start)
-# These three read the wall clock: the binder hands them microseconds local to the timestamp's zone.
+# These read the wall clock: the binder hands them microseconds local to the timestamp's zone.
 _function("hour", TIMESTAMP, returns=INT)(lambda us: us // 3_600_000_000 % 24)
 _function("minute", TIMESTAMP, returns=INT)(lambda us: us // 60_000_000 % 60)
 _function("second", TIMESTAMP, returns=INT)(lambda us: us // 1_000_000 % 60)
+_function("extract_second", TIMESTAMP, returns=decimal_type(8, 6))(lambda us: Decimal(us % 60_000_000).scaleb(-6))
 _function("unix_timestamp unix_seconds", TIMESTAMP, returns=BIGINT)(lambda us: us // 1_000_000)
 _function("unix_millis", TIMESTAMP, returns=BIGINT)(lambda us: us // 1_000)
 _function("unix_micros", TIMESTAMP, returns=BIGINT)(lambda us: us)
@@ -381,5 +371,4 @@ _function("timestamp_seconds", BIGINT, returns=TIMESTAMP)(lambda n: n * 1_000_00
 _function("timestamp_millis", BIGINT, returns=TIMESTAMP)(lambda n: n * 1_000)
 _function("timestamp_micros", BIGINT, returns=TIMESTAMP)(lambda n: n)
 
-WALL_CLOCK_FUNCTIONS = {"hour", "minute", "second"}
-
+WALL_CLOCK_FUNCTIONS = {"hour", "minute", "second", "extract_second"}

@@ -169,7 +169,7 @@ def _time_columns(time: Any, left: pa.Schema, right: pa.Schema) -> tuple[str, st
 def _time_column(side: str, schema: pa.Schema, name: str | None) -> str:
     if name is None:
         if PAIR_TIME not in schema.names:
-            raise TimeError(f"time= is missing for the {side} input: name its time column (one of: {', '.join(schema.names)})")
+            raise TimeError(f"time= is missing for the {side} input: name its time column ({', '.join(schema.names)})")
         return PAIR_TIME  # a chain of joins
     actual = find_column(dict.fromkeys(schema.names), name)
     if actual is None:
@@ -177,7 +177,7 @@ def _time_column(side: str, schema: pa.Schema, name: str | None) -> str:
     kind = schema.field(actual).type
     if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
         raise TimeError(
-            f"time column '{actual}' of the {side} input is {kind}: it must be a timestamp or an integer; convert it first"
+            f"time column '{actual}' of the {side} input is {kind}: it must be a timestamp or an integer; convert it"
         )
     return actual
 
@@ -195,8 +195,8 @@ def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
     """The result has its own `pair_time`; an input's (of a join before this one) gives way if it is the time column."""
     if time != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
         raise ColumnError(
-            f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it as "
-            f"the time column (time='{PAIR_TIME}')"
+            f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it "
+            f"as the time column (time='{PAIR_TIME}')"
         )
     return [None if name == PAIR_TIME else name for name in names]
 
@@ -208,7 +208,7 @@ def _with_suffix(left: list[str | None], right: list[str | None], suffix: str) -
     names = [f"{name}{suffix}" if name is not None and name.lower() in taken else name for name in right]
     folded = [name.lower() for name in names if name is not None]
     for original, name in zip(right, names, strict=True):
-        if name is None or name == original and folded.count(name.lower()) == 1:
+        if name is None or (name == original and folded.count(name.lower()) == 1):
             continue
         if name.lower() in taken or name.lower() == PAIR_TIME or folded.count(name.lower()) > 1:
             raise ColumnError(

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from counterflow.errors import PredicateError
 
@@ -18,7 +19,7 @@ from counterflow.errors import PredicateError
 class Expr:
     """A SQL expression under construction. Use `&`, `|`, `~` for AND, OR, NOT."""
 
-    def __init__(self, node: exp.Expression) -> None:
+    def __init__(self, node: Any) -> None:
         self._node = node
 
     def __str__(self) -> str:
@@ -112,6 +113,9 @@ class Expr:
         return Expr(exp.Between(this=exp.paren(self._node, copy=True), low=low_node, high=high_node))
 
     def isin(self, *values: object) -> Expr:
+        """Whether it is one of the values, given one by one or as one list."""
+        if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
+            values = tuple(values[0])
         return Expr(exp.In(this=exp.paren(self._node, copy=True), expressions=[to_expr(v)._node for v in values]))
 
     def is_null(self) -> Expr:
@@ -127,7 +131,10 @@ class Expr:
         return self._binary(exp.Like, pattern)
 
     def cast(self, type_: str) -> Expr:
-        return Expr(exp.cast(self._node.copy(), type_, dialect="spark"))
+        try:
+            return Expr(exp.cast(self._node.copy(), type_, dialect="spark"))
+        except (ValueError, SqlglotError) as error:
+            raise PredicateError(f"cast({type_!r}): not a SQL type; write for example cast('DOUBLE')") from error
 
     def _binary(self, kind: type[exp.Expression], other: object) -> Expr:
         right = to_expr(other)._node
@@ -142,18 +149,29 @@ def to_expr(value: object) -> Expr:
         us = value // dt.timedelta(microseconds=1)
         return Expr(exp.Interval(this=exp.Literal.string(str(us)), unit=exp.var("MICROSECONDS")))
     if isinstance(value, dt.datetime):
-        return Expr(exp.cast(exp.Literal.string(value.isoformat(sep=" ")), "TIMESTAMP", dialect="spark"))
+        text = exp.Literal.string(value.isoformat(sep=" "))
+        # Without a zone it is on the wall clock of what it meets: a text, as in SQL, becomes that type.
+        return Expr(text if value.tzinfo is None else exp.cast(text, "TIMESTAMP", dialect="spark"))
     if isinstance(value, dt.date):
         return Expr(exp.cast(exp.Literal.string(value.isoformat()), "DATE", dialect="spark"))
     if isinstance(value, float):
         return Expr(exp.cast(exp.Literal.string(repr(value)), "DOUBLE", dialect="spark"))
-    if value is None or isinstance(value, (bool, int, str, Decimal)):
+    if isinstance(value, Decimal) and value.is_finite():
+        digits = exp.Literal.number(format(value.copy_abs(), "f"))
+        return Expr(exp.Neg(this=digits) if value.is_signed() else digits)
+    if value is None or isinstance(value, bool | int | str):
         return Expr(exp.convert(value))
+    if isinstance(value, bytes):
+        return Expr(exp.HexString(this=value.hex()))
+    if hasattr(value, "item"):  # a numpy scalar
+        return to_expr(value.item())
     raise PredicateError(f"cannot use {value!r} ({type(value).__name__}) in a predicate: it is not a SQL value")
 
 
 def function(name: str, *args: object) -> Expr:
     """Call a SQL function: `cf.function("levenshtein", cf.left.name, cf.right.name) <= 2`."""
+    if not isinstance(name, str):
+        raise PredicateError(f"function({name!r}, ...): the first argument is the function's name, a text")
     return Expr(exp.Anonymous(this=name, expressions=[to_expr(a)._node.copy() for a in args]))
 
 
@@ -169,6 +187,8 @@ class SideColumns:
         return self[name]
 
     def __getitem__(self, name: str) -> Expr:
+        if not isinstance(name, str):
+            raise PredicateError(f"{name!r} is not a column: give its name as a text, for example cf.left['a b']")
         return Expr(exp.column(exp.to_identifier(name, quoted=True), table=self._qualifier))
 
 
@@ -178,8 +198,8 @@ right = SideColumns("r")
 
 def band(left_column: str | Expr, right_column: str | Expr, width: object) -> Expr:
     """The two differ by at most `width`: `abs(left - right) <= width`."""
-    a = left[left_column] if isinstance(left_column, str) else left_column
-    b = right[right_column] if isinstance(right_column, str) else right_column
+    a = left_column if isinstance(left_column, Expr) else left[left_column]
+    b = right_column if isinstance(right_column, Expr) else right[right_column]
     if isinstance(width, dt.timedelta) or not isinstance(width, (int, float, Decimal)):
         return a.between(b - width, b + width)
     return (a - b).abs() <= width

@@ -7,14 +7,14 @@ the whole predicate, so the split may be generous, but it must never reject a pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from math import isfinite
 from typing import Any
 from typing import Literal as OneOf
 
 from counterflow.spec.expression import (
-    MIRRORED,
     Call,
     Expression,
     Literal,
@@ -53,6 +53,7 @@ class Inequality:
     # Floating-point steps may round: how roughly (the coarsest type on the way), and among how large constants.
     rounds: Rounding = "exact"
     magnitude: float = 0.0
+    nan_sides: frozenset[Side] = frozenset()  # whose NaN may satisfy it whatever the bounds
 
     def __str__(self) -> str:
         low = "" if self.low is None else f"{_number(self.low)} <= "
@@ -119,24 +120,21 @@ def _as_equality(conjunct: Expression) -> Equality | None:
 def _as_inequality(conjunct: Expression) -> Inequality | None:
     if not (isinstance(conjunct, Call) and conjunct.op in ("<", "<=", ">", ">=")):
         return None
-    op, (a, b) = conjunct.op, conjunct.args
-    if isinstance(a, Literal) and not isinstance(b, Literal):
-        op, a, b = MIRRORED[op], b, a
-    width = _constant(b)
-    if width is not None and op in ("<", "<=") and isinstance(a, Call):
-        inner = _strip_cast(a)
-        if isinstance(inner, Call) and inner.op == "abs":  # abs(f - g) <= c
-            difference = _difference(inner.args[0])
-            if difference is None or abs(width) >= CONSTANT_MAX:
-                return None
-            difference.types |= {a.type.name, b.type.name}
-            difference.magnitude += abs(float(width))
-            return _bounded(difference, -width, width)
-    difference = _difference(Call("-", (a, b), a.type))  # a <= b is a - b <= 0
-    if difference is None:
-        return None
-    zero = Fraction(0)
-    return _bounded(difference, None, zero) if op in ("<", "<=") else _bounded(difference, zero, None)
+    smaller, larger = conjunct.args if conjunct.op in ("<", "<=") else conjunct.args[::-1]
+    width = _constant(larger)
+    distance = _strip_cast(smaller)
+    if width is not None and isinstance(distance, Call) and distance.op == "abs":  # abs(f - g) <= c
+        total = _difference((distance.args[0], 1), (larger, 0))
+        return None if total is None else _bounded(total, -width, width)
+    total = _difference((smaller, 1), (larger, -1))  # smaller - larger <= 0
+    return None if total is None else _bounded(total, None, Fraction(0), _sides_where_nan_is_larger(larger))
+
+
+def _sides_where_nan_is_larger(larger: Expression) -> frozenset[Side]:
+    """The sides that `larger` subtracts: NaN there makes it NaN, which exceeds everything, whatever the bounds say."""
+    parts = _Sum()
+    _collect(larger, 1, parts)
+    return frozenset(side for sign, term in parts.terms if sign < 0 and term.type.is_float for side in sides_of(term))
 
 
 @dataclass
@@ -155,18 +153,17 @@ class _Sum:
         return "double" if self.types & {"DOUBLE", "DECIMAL"} else "exact"
 
 
-def _difference(expression: Expression) -> _Sum | None:
-    """`expression` as f(left) - g(right) + c, or as its negative; None where it is not of that form."""
+def _difference(*parts: tuple[Expression, int]) -> _Sum | None:
+    """The sum of the signed parts as f(left) - g(right) + c, or its negative; None where it is not of that form."""
     total = _Sum()
-    if not _collect(expression, 1, total) or len(total.terms) != 2:
+    if not all(_collect(expression, sign, total) for expression, sign in parts) or len(total.terms) != 2:
         return None
     (sign_a, a), (sign_b, b) = total.terms
-    if sign_a == sign_b or {frozenset(sides_of(a)), frozenset(sides_of(b))} != {frozenset({"left"}), frozenset({"right"})}:
-        return None
-    return total
+    return total if sign_a == -sign_b and sides_of(a) != sides_of(b) else None
 
 
 def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
+    """Add an expression to the sum. With sign 0 only its type and size count."""
     constant = _constant(expression)
     total.types.add(expression.type.name)
     if constant is not None:
@@ -175,7 +172,7 @@ def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
         return total.magnitude < CONSTANT_MAX
     inner = _strip_cast(expression)
     total.types.add(inner.type.name)
-    if isinstance(inner, Call) and inner.op in ("+", "-") and len(inner.args) == 2 and _is_ordered(inner):
+    if isinstance(inner, Call) and inner.op in ("+", "-") and _is_ordered(inner) and not _drops_digits(inner):
         first, second = inner.args
         if len(sides_of(inner)) == 2 or _constant(first) is not None or _constant(second) is not None:
             return _collect(first, sign, total) and _collect(second, sign if inner.op == "+" else -sign, total)
@@ -190,29 +187,44 @@ def _is_ordered(expression: Expression) -> bool:
     return type_.is_numeric or type_.is_timestamp or type_.name in ("DATE", "INTERVAL DAY TO SECOND")
 
 
+def _drops_digits(call: Call) -> bool:
+    """Whether a DECIMAL sum or product is rounded to fewer digits after the point: an error that is not relative."""
+    scales = [arg.type.scale for arg in call.args]
+    return call.type.is_decimal and call.type.scale < (sum(scales) if call.op == "*" else max(scales))
+
+
 def _strip_cast(expression: Expression) -> Expression:
     """Without widening casts between numbers: they keep the value up to rounding, which candidates allow for."""
-    while (
-        isinstance(expression, Call)
-        and expression.op == "cast"
-        and expression.type.is_numeric
-        and expression.args[0].type.is_numeric
-        and (expression.type.is_float or expression.args[0].type.is_integer)
-    ):
-        expression = expression.args[0]
+    while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
+        inner = expression.args[0]
+        if not (inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")):
+            break
+        expression = inner
     return expression
 
 
 def _constant(expression: Expression) -> Fraction | None:
-    if not isinstance(expression, Literal) or expression.value is None or not _is_ordered(expression):
+    """The value of a constant that is a number or a time, computed exactly."""
+    expression = _strip_cast(expression)
+    if not _is_ordered(expression):
         return None
-    value: Any = expression.value
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(expression, Literal):
+        value: Any = expression.value
+        finite = isinstance(value, int | Decimal) or (isinstance(value, float) and isfinite(value))
+        return Fraction(value) if finite else None
+    if not isinstance(expression, Call) or expression.op not in ("+", "-", "*", "neg") or _drops_digits(expression):
         return None
-    return Fraction(value) if isinstance(value, int | float | Decimal) else None
+    values = [_constant(arg) for arg in expression.args]
+    if any(v is None for v in values):
+        return None
+    a, b = values[0], values[-1]
+    assert a is not None and b is not None
+    return {"+": a + b, "-": a - b, "*": a * b, "neg": -a}[expression.op]
 
 
-def _bounded(total: _Sum, low: Fraction | None, high: Fraction | None) -> Inequality:
+def _bounded(
+    total: _Sum, low: Fraction | None, high: Fraction | None, nan_sides: frozenset[Side] = frozenset()
+) -> Inequality:
     """low <= left - right + c <= high, turned round if the sum has right - left."""
     low = None if low is None else low - total.constant
     high = None if high is None else high - total.constant
@@ -221,7 +233,7 @@ def _bounded(total: _Sum, low: Fraction | None, high: Fraction | None) -> Inequa
     right = by_side["right"][1]
     if left_sign < 0:
         low, high = (None if high is None else -high), (None if low is None else -low)
-    return Inequality(left, right, low, high, total.rounds, total.magnitude)
+    return Inequality(left, right, low, high, total.rounds, total.magnitude, nan_sides)
 
 
 def _merge(inequalities: list[Inequality], new: Inequality) -> None:
@@ -230,8 +242,13 @@ def _merge(inequalities: list[Inequality], new: Inequality) -> None:
         if (old.left, old.right) == (new.left, new.right):
             lows = [b for b in (old.low, new.low) if b is not None]
             highs = [b for b in (old.high, new.high) if b is not None]
-            rounds = max(old.rounds, new.rounds, key=("exact", "double", "float").index)
-            low, high = max(lows, default=None), min(highs, default=None)
-            inequalities[i] = Inequality(new.left, new.right, low, high, rounds, max(old.magnitude, new.magnitude))
+            inequalities[i] = replace(
+                new,
+                low=max(lows, default=None),
+                high=min(highs, default=None),
+                rounds=max(old.rounds, new.rounds, key=("exact", "double", "float").index),
+                magnitude=max(old.magnitude, new.magnitude),
+                nan_sides=old.nan_sides | new.nan_sides,
+            )
             return
     inequalities.append(new)

@@ -50,6 +50,10 @@ class SqlType:
     def is_timestamp(self) -> bool:
         return self.name in ("TIMESTAMP", "TIMESTAMP_NTZ")
 
+    @property
+    def is_time(self) -> bool:
+        return self.is_timestamp or self.name == "DATE"
+
 
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
@@ -131,8 +135,9 @@ def wider(a: SqlType, b: SqlType) -> SqlType | None:
         return max(a, b, key=lambda t: INTEGER_BITS[t.name])
     if a.is_exact and b.is_exact:
         a, b = as_decimal(a), as_decimal(b)
-        scale = max(a.scale, b.scale)
-        return bounded_decimal(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
+        whole = max(a.precision - a.scale, b.precision - b.scale)
+        scale = min(max(a.scale, b.scale), DECIMAL_PRECISION_MAX - whole)  # rather the fraction is cut than the number
+        return decimal_type(whole + scale, scale)
     if a.is_numeric and b.is_numeric:
         return DOUBLE
     if {a.name, b.name} == {"DATE", "TIMESTAMP"}:
@@ -143,7 +148,7 @@ def wider(a: SqlType, b: SqlType) -> SqlType | None:
 
 
 def bounded_decimal(precision: int, scale: int) -> SqlType:
-    """A DECIMAL cut to 38 digits as Spark cuts it: whole digits first, but keep 6 digits of the fraction."""
+    """The result of an operation, cut to 38 digits as Spark does: the fraction first, down to 6 digits of it."""
     if precision <= DECIMAL_PRECISION_MAX:
         return decimal_type(precision, scale)
     whole = precision - scale

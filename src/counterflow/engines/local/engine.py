@@ -76,9 +76,7 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
 
-def _apply_how(
-    spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows: Array
-) -> tuple[Array, Array, Array]:
+def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows: Array) -> tuple[Array, Array, Array]:
     """Pairs to results: keep them, keep their left rows once, and add the rows that have no pair."""
     left_time, right_time = arrivals.left.time_by_row, arrivals.right.time_by_row
     pair_time = np.maximum(left_time[left_rows], right_time[right_rows])

@@ -73,7 +73,9 @@ def _plan(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> tupl
     if spec.how != "inner":
         raise UnsupportedError(f"how={spec.how!r} is not on Spark yet: use how='inner', or join tables in process")
     if spec.ordered:
-        raise UnsupportedError("ordered=True is not on Spark yet: sort a static result by pair_time, or join in process")
+        raise UnsupportedError(
+            "ordered=True is not on Spark yet: sort a static result by pair_time, or join in process"
+        )
     for side, frame in ((spec.left, left), (spec.right, right)):
         if side.window.kind == "rows":
             raise UnsupportedError(f"the {side.side} window is in rows, which is not on Spark yet: use a duration")

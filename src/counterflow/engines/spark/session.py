@@ -29,9 +29,7 @@ SETTINGS = {
 }
 
 
-def local_session(
-    app: str, cores: int | None = None, partitions: int | None = None, log: Path | None = None
-) -> Any:
+def local_session(app: str, cores: int | None = None, partitions: int | None = None, log: Path | None = None) -> Any:
     """A session in this process; `partitions` should be the number of cells of the layout.
 
     With `log`, what the JVM and its workers print goes to that file instead of the console.

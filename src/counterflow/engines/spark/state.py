@@ -69,7 +69,9 @@ def read_directory(text: str | None, fingerprint: str) -> Directory | None:
         chunks = [ChunkEntry(**entry) for entry in data.pop("chunks")]
         directory = Directory(totals=Totals(**data.pop("totals")), chunks=chunks, **data)
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"the checkpoint's join state cannot be read ({error}): start with a new checkpointLocation") from error
+        raise StateError(
+            f"the checkpoint's join state cannot be read ({error}): start with a new checkpointLocation"
+        ) from error
     if found != FORMAT:
         raise StateError(f"the checkpoint's join state has format {found}, this version reads {FORMAT}: start anew")
     if directory.fingerprint != fingerprint:
@@ -127,11 +129,15 @@ def new_chunk(rows: Rows) -> tuple[ChunkEntry, bytes]:
 def decode_chunk(spec: JoinSpec, entry: ChunkEntry, blob: bytes | None) -> Rows:
     """A chunk as it comes from the state store."""
     if blob is None:
-        raise StateError(f"chunk {entry.id} of the join's state is missing in the checkpoint: it is damaged; start anew")
+        raise StateError(
+            f"chunk {entry.id} of the join's state is missing in the checkpoint: it is damaged; start anew"
+        )
     try:
         table = from_blob(bytes(blob))
     except (pa.ArrowInvalid, OSError) as error:
-        raise StateError(f"chunk {entry.id} of the join's state is damaged ({error}): start with a new checkpoint") from error
+        raise StateError(
+            f"chunk {entry.id} of the join's state is damaged ({error}): start with a new checkpoint"
+        ) from error
     rows = rows_of(spec, entry.side, table)
     if len(rows.table) != entry.rows:
         raise StateError(f"chunk {entry.id} of the join's state has {len(rows.table)} rows instead of {entry.rows}")

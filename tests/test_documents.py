@@ -1,0 +1,45 @@
+"""Every Python snippet in README and docs runs as it stands, and prints what the text block after it says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def snippets(document: Path) -> list[tuple[str, str | None]]:
+    """Each Python block with the text block that directly follows it, if one does."""
+    text = document.read_text()
+    blocks = list(BLOCK.finditer(text))
+    found = []
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
+        if block[1] == "python":
+            directly = following is not None and following[1] == "text" and not text[block.end() : following.start()].strip()
+            found.append((block[2], following[2] if directly and following else None))
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_snippets(document, request):
+    namespace: dict[str, object] = {}
+    for code, output in snippets(document):
+        if "pyspark" in code:
+            request.getfixturevalue("spark")  # the snippet's getOrCreate() finds this session
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(document), "exec"), namespace)
+        if output is not None:
+            assert printed.getvalue() == output
+
+
+def test_links_lead_somewhere():
+    for document in [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"

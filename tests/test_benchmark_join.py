@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from inputs import BENCHMARK, benchmark_inputs
-from streams import cut, read_stream, results, run_available, write_batches
 
 import counterflow as cf
+from inputs import BENCHMARK, benchmark_inputs
+from streams import cut, read_stream, results, run_available, write_batches
 
 OPTIONS = dict(where=BENCHMARK, time="ts", window="15 minutes")
 

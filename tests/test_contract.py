@@ -10,11 +10,11 @@ from collections import Counter
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
 
 import counterflow as cf
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
+from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 TIME_US = 1_000_000

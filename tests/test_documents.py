@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from counterflow.spec.forms import FORMS
+from counterflow.spec.functions import FUNCTIONS
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -21,7 +24,9 @@ def snippets(document: Path) -> list[tuple[str, str | None]]:
     found = []
     for block, following in zip(blocks, [*blocks[1:], None], strict=False):
         if block[1] == "python":
-            directly = following is not None and following[1] == "text" and not text[block.end() : following.start()].strip()
+            directly = (
+                following is not None and following[1] == "text" and not text[block.end() : following.start()].strip()
+            )
             found.append((block[2], following[2] if directly and following else None))
     return found
 
@@ -43,3 +48,11 @@ def test_links_lead_somewhere():
     for document in [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_list_of_functions_is_complete():
+    line = next(
+        line for line in (ROOT / "docs" / "predicates.md").read_text().splitlines() if line.startswith("- Functions:")
+    )
+    internal = {"extract_second"}
+    assert set(re.findall(r"`(\w+)`", line)) == (set(FUNCTIONS) | set(FORMS) | {"extract"}) - internal

@@ -56,7 +56,7 @@ def test_options(change, error, message):
 
 def test_clashing_columns():
     left = LEFT.append_column("ts_right", pa.array([1, 2]))
-    with pytest.raises(cf.ColumnError, match="'ts' is in both inputs and becomes 'ts_right'.*choose another suffix"):
+    with pytest.raises(cf.ColumnError, match=r"'ts' is in both inputs and becomes 'ts_right'.*choose another suffix"):
         cf.window_join(left, RIGHT, **GOOD)
     with pytest.raises(cf.ColumnError, match="a column 'pair_time', which clashes"):
         cf.window_join(LEFT.append_column("pair_time", pa.array([1, 2])), RIGHT, **GOOD)
@@ -175,7 +175,7 @@ def test_evaluation_errors_say_what_to_do():
     with pytest.raises(cf.EvaluationError, match=r"division by zero in '.*': guard it, or use try_divide"):
         cf.window_join(LEFT, zero, where="l.x / r.a > 1", time="ts", window="1 s")
     assert len(cf.window_join(LEFT, zero, where="r.a <> 0 AND l.x / r.a > 1", time="ts", window="1 s")) == 0
-    with pytest.raises(cf.EvaluationError, match="cannot cast 'x'.*TRY_CAST"):
+    with pytest.raises(cf.EvaluationError, match=r"cannot cast 'x'.*TRY_CAST"):
         cf.window_join(LEFT, zero, where="CAST(r.label AS INT) = l.x", time="ts", window="1 s")
 
 

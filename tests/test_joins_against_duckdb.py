@@ -7,9 +7,9 @@ from collections import Counter
 import duckdb
 import pytest
 from hypothesis import given, settings
-from inputs import tables
 
 import counterflow as cf
+from inputs import tables
 
 IN_WINDOW = (
     """((r.ts >= l.ts AND r.ts <= l.ts + INTERVAL 2 SECONDS) OR (r.ts < l.ts AND r.ts >= l.ts - INTERVAL 4 SECONDS))"""

@@ -7,14 +7,14 @@ access paths too) must find the same pairs.
 
 from __future__ import annotations
 
-import predicates as given
 import pyarrow as pa
 import pytest
-from inputs import NEW_YORK, TEXTS, TYPED_COLUMNS, ZONED_COLUMNS, typed_table
 
 import counterflow as cf
+import predicates as given
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
+from inputs import NEW_YORK, TEXTS, TYPED_COLUMNS, ZONED_COLUMNS, typed_table
 
 PLAIN = typed_table()
 WITH_TEXTS = typed_table([*TYPED_COLUMNS, ("v", pa.string(), TEXTS)])

@@ -11,11 +11,11 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
+
+import counterflow as cf
 from inputs import PREDICATES, SCHEMA, table_of, window_of
 from streams import read_stream, results, run_available, write_batches
 from test_contract import expected
-
-import counterflow as cf
 
 DURATION_WINDOWS = ["duration", "asymmetric", "zero", "open", "before only"]
 

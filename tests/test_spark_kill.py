@@ -9,11 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import counterflow as cf
 from inputs import BENCHMARK, benchmark_inputs
 from streams import cut, results, run_available, write_batches
 from test_benchmark_join import keys, stream_join
-
-import counterflow as cf
 
 OPTIONS = dict(where=BENCHMARK, time="ts", window="15 minutes")
 
@@ -37,7 +36,10 @@ def test_killed_driver(spark, tmp_path):
     for name, table in zip(("left", "right"), inputs, strict=True):
         write_batches(tmp_path / name, cut(table, 8))
     victim = subprocess.Popen(
-        [sys.executable, __file__, str(tmp_path)], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, __file__, str(tmp_path)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     while committed(tmp_path) < 2:
         assert victim.poll() is None, "the victim ended by itself"

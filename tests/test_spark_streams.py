@@ -9,12 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from inputs import table_of
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
-from streams import read_stream, results, run_available, write_batches
 
 import counterflow as cf
+from inputs import table_of
+from streams import read_stream, results, run_available, write_batches
 
 BASE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
@@ -140,11 +140,13 @@ def test_payload_of_any_type_in_another_time_zone(spark):
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         left = spark.sql(
-            "SELECT 1 AS id, TIMESTAMP '2024-01-01 23:30:00' AS ts, CAST(1.25 AS DECIMAL(10,2)) AS d, array(1, NULL) AS a, "
-            "TIMESTAMP_NTZ '2024-01-01 00:00:00' AS n, map('k', 1.5D) AS m, DATE '2024-02-29' AS day"
+            "SELECT 1 AS id, TIMESTAMP '2024-01-01 23:30:00' AS ts, CAST(1.25 AS DECIMAL(10,2)) AS d, "
+            "array(1, NULL) AS a, TIMESTAMP_NTZ '2024-01-01 00:00:00' AS n, map('k', 1.5D) AS m, "
+            "DATE '2024-02-29' AS day"
         )
         right = spark.sql(
-            "SELECT TIMESTAMP '2024-01-01 23:30:01' AS ts, named_struct('x', 1, 'y', 'z') AS s, X'00FF' AS b, INTERVAL 5 SECONDS AS i"
+            "SELECT TIMESTAMP '2024-01-01 23:30:01' AS ts, named_struct('x', 1, 'y', 'z') AS s, "
+            "X'00FF' AS b, INTERVAL 5 SECONDS AS i"
         )
         joined = cf.window_join(
             left, right, where="hour(l.ts) = 23 AND date(r.ts) = '2024-01-01'", time="ts", window="1 minute"

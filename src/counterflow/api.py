@@ -56,7 +56,7 @@ def window_join(
     A Spark DataFrame for Spark DataFrames, otherwise an Arrow table: the left columns, the right columns, and
     `pair_time`, the time of the pair's later tuple.
     """
-    options = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
+    options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
         spark = _spark_engine(left, right, engine)
         return spark.join_dataframes(left, right, options, engine or Spark())
@@ -67,7 +67,7 @@ def window_join(
     if engine is not None and not isinstance(engine, Local):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     left_table, right_table = as_table(left, "left"), as_table(right, "right")
-    spec = build_spec(left_table.schema, right_table.schema, **options)  # type: ignore[arg-type]
+    spec = build_spec(left_table.schema, right_table.schema, **options)
     return join_tables(spec, left_table, right_table, engine or Local())
 
 
@@ -85,12 +85,12 @@ def explain(
     show: bool = True,
 ) -> Explanation:
     """Print how the same call of `window_join` would be executed, and return it. Reads no row."""
-    options = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
+    options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
     else:
         schemas = [as_table(t, side).schema for t, side in ((left, "left"), (right, "right"))]
-        spec: JoinSpec = build_spec(*schemas, **options)  # type: ignore[arg-type]
+        spec: JoinSpec = build_spec(*schemas, **options)
         explanation = Explanation(spec, engine="in process, algorithm kang")
     if show:
         print(explanation)

@@ -31,7 +31,7 @@ WHERE = (
 )
 WINDOW = "30 seconds"
 SEA_KM = 300.0
-STRIKES_SHARE = 0.05
+STRIKES_SHARE = 0.02
 FILE_SECONDS = 0.5
 LATENESS_S = 1.0  # reports come up to this much after their time; the watermark allows for it
 WATERMARK_DELAY = "2 seconds"
@@ -206,8 +206,10 @@ class Demo:
 
     def _summarise(self, folder: Path, pairs: pa.Table, metrics: dict[str, Any], wall_s: float) -> dict[str, Any]:
         vessels, strikes = (pa.parquet.read_table(folder / name) for name in ("vessels", "strikes"))
-        self.notes.print(f"checking {len(pairs):,} pairs against the reference ...")
-        check = check_pairs(vessels, strikes, pairs, ids=("report", "strike"), where=WHERE, time="ts", window=WINDOW)
+        with self.notes.status(f"checking {len(pairs):,} pairs against the reference"):
+            check = check_pairs(
+                vessels, strikes, pairs, ids=("report", "strike"), where=WHERE, time="ts", window=WINDOW
+            )
         summary = {
             "vessel_reports": metrics["rows_left"],
             "strikes": metrics["rows_right"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,7 +29,7 @@ Time = Annotated[str, typer.Option(help="The time column; LEFT,RIGHT if the two 
 WindowOption = Annotated[
     str,
     typer.Option(
-        help="'15 minutes'; an integer for integer times; 'rows:100'; 'none' for no bound; LEFT,RIGHT if the two differ."
+        help="'15 minutes'; an integer for integer times; 'rows:100'; 'none': no bound; LEFT,RIGHT if the two differ."
     ),
 ]
 How = Annotated[str, typer.Option(help="inner, left, right, full, semi or anti.")]
@@ -49,11 +49,11 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def demo(
-    seconds: Annotated[int, typer.Option(min=1, help="How long the streams run.")] = 30,
+    seconds: Annotated[int, typer.Option(min=1, help="How long the streams run.")] = 20,
     rate: Annotated[int, typer.Option(min=20, help="Rows a second, both streams together.")] = 400,
     layout: LayoutOption = "auto",
     output: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option("--output", "-o", help="Where to put inputs and results (default: a new temporary folder)."),
     ] = None,
     as_json: Json = False,
@@ -87,7 +87,9 @@ def join(
 ) -> None:
     """Join two files."""
     files.check_output(output)
-    options = dict(where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix)
+    options: dict[str, Any] = dict(
+        where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix
+    )
     tables = files.read_table(left, "left"), files.read_table(right, "right")
     if check_engine(engine) == "spark":
         result = files.join_on_spark(*tables, layout=layout, ordered=ordered, **options)
@@ -112,7 +114,9 @@ def explain(
 ) -> None:
     """Show how a join's predicate is split and executed, without reading the files' rows."""
     schemas = [files.read_schema(left, "left").empty_table(), files.read_schema(right, "right").empty_table()]
-    options = dict(where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix)
+    options: dict[str, Any] = dict(
+        where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix
+    )
     explanation = cf.explain(*schemas, ordered=ordered, show=False, **options)
     typer.echo(json.dumps(explanation.to_dict()) if as_json else str(explanation))
 

@@ -29,8 +29,8 @@ def time_values(side: SideSpec, table: pa.Table | pa.RecordBatch) -> Array:
         return column.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise TimeError(
-            f"time column '{side.time}' of the {side.side} input ({column.type}) does not fit: times are 64-bit integers "
-            f"or timestamps in whole microseconds; round or convert it first ({error})"
+            f"time column '{side.time}' of the {side.side} input ({column.type}) does not fit: times are 64-bit "
+            f"integers or timestamps in whole microseconds; round or convert it first ({error})"
         ) from error
 
 

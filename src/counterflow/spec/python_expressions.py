@@ -85,7 +85,7 @@ class Expr:
         return function("pow", self, other)
 
     def __neg__(self) -> Expr:
-        return Expr(exp.Neg(this=exp.paren(self._node, copy=True)))
+        return Expr(exp.Neg(this=_operand(self)))
 
     def __abs__(self) -> Expr:
         return function("abs", self)
@@ -103,23 +103,22 @@ class Expr:
         return to_expr(other) | self
 
     def __invert__(self) -> Expr:
-        return Expr(exp.Not(this=exp.paren(self._node, copy=True)))
+        return Expr(exp.Not(this=_operand(self)))
 
     def abs(self) -> Expr:
         return function("abs", self)
 
     def between(self, low: object, high: object) -> Expr:
-        low_node, high_node = exp.paren(to_expr(low)._node), exp.paren(to_expr(high)._node)
-        return Expr(exp.Between(this=exp.paren(self._node, copy=True), low=low_node, high=high_node))
+        return Expr(exp.Between(this=_operand(self), low=_operand(low), high=_operand(high)))
 
     def isin(self, *values: object) -> Expr:
         """Whether it is one of the values, given one by one or as one list."""
         if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
             values = tuple(values[0])
-        return Expr(exp.In(this=exp.paren(self._node, copy=True), expressions=[to_expr(v)._node for v in values]))
+        return Expr(exp.In(this=_operand(self), expressions=[to_expr(v)._node for v in values]))
 
     def is_null(self) -> Expr:
-        return Expr(exp.Is(this=exp.paren(self._node, copy=True), expression=exp.Null()))
+        return Expr(exp.Is(this=_operand(self), expression=exp.Null()))
 
     def is_not_null(self) -> Expr:
         return ~self.is_null()
@@ -137,8 +136,13 @@ class Expr:
             raise PredicateError(f"cast({type_!r}): not a SQL type; write for example cast('DOUBLE')") from error
 
     def _binary(self, kind: type[exp.Expression], other: object) -> Expr:
-        right = to_expr(other)._node
-        return Expr(kind(this=exp.paren(self._node, copy=True), expression=exp.paren(right, copy=True)))
+        return Expr(kind(this=_operand(self), expression=_operand(other)))
+
+
+def _operand(value: object) -> Any:
+    """A copy of the syntax tree, in parentheses if it has operators of its own."""
+    node = to_expr(value)._node.copy()
+    return exp.paren(node) if isinstance(node, exp.Binary | exp.Unary | exp.Between | exp.In) else node
 
 
 def to_expr(value: object) -> Expr:
@@ -189,7 +193,7 @@ class SideColumns:
     def __getitem__(self, name: str) -> Expr:
         if not isinstance(name, str):
             raise PredicateError(f"{name!r} is not a column: give its name as a text, for example cf.left['a b']")
-        return Expr(exp.column(exp.to_identifier(name, quoted=True), table=self._qualifier))
+        return Expr(exp.column(exp.to_identifier(name), table=self._qualifier))
 
 
 left = SideColumns("l")

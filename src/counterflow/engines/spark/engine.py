@@ -125,8 +125,9 @@ def _prepare_session(session: Any, layout: Layout) -> None:
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
     if partitions > max(16, 4 * layout.cells):
         warnings.warn(
-            f"spark.sql.shuffle.partitions is {partitions}, but this join has {layout.cells} cells: most tasks of every "
-            f'micro-batch would be empty. Set spark.conf.set("spark.sql.shuffle.partitions", {layout.cells}) first',
+            f"spark.sql.shuffle.partitions is {partitions}, but this join has {layout.cells} cells: most tasks of "
+            "every micro-batch would be empty. "
+            f'Set spark.conf.set("spark.sql.shuffle.partitions", {layout.cells}) first',
             stacklevel=4,
         )
 

@@ -21,7 +21,7 @@ def query_metrics(query: Any) -> dict[str, Any]:
         observed = _observed(progress)
         if observed is not None and observed.get("total_pairs") is not None:
             return _summary(progress, observed, reports)
-    if reports and any(_observed(p) is not None for p in reports) or not reports:
+    if (reports and any(_observed(p) is not None for p in reports)) or not reports:
         return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}
     raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
 

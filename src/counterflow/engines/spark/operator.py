@@ -63,8 +63,7 @@ class CellOperator(StatefulProcessor):
         tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
         new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
         stored, hot, read = self._load(directory)
-        for frame in _result_frames(join_rows(self.spec, new, stored), batch):
-            yield frame
+        yield from _result_frames(join_rows(self.spec, new, stored), batch)
         for piece in new:
             entry, blob = state.new_chunk(piece)
             self.chunk_state.updateValue((entry.id,), (blob,))
@@ -164,7 +163,14 @@ def _counters(batch: Totals, directory: Directory, hot: int, read: int, event_ti
     totals = {f"total_{name}": value for name, value in asdict(directory.totals).items()}
     held = {f"state_rows_{s}": sum(e.rows for e in directory.chunks if e.side == s) for s in ("left", "right")}
     size = sum(entry.bytes for entry in directory.chunks)
-    values = {**asdict(batch), **totals, **held, "state_bytes": size, "chunks_hot": hot, "chunks_read": read}
+    values: dict[str, Any] = {
+        **asdict(batch),
+        **totals,
+        **held,
+        "state_bytes": size,
+        "chunks_hot": hot,
+        "chunks_read": read,
+    }
     return _frame(event_time_max=event_time_max, **values)
 
 

@@ -206,6 +206,7 @@ TIMES = [
     *_of_all("{0}(l.t) <= {0}(r.t)", ("unix_timestamp", "unix_seconds", "unix_millis", "unix_micros")),
     *_of_all("{0}(l.a) = {0}(r.k)", ("timestamp_seconds", "timestamp_millis", "timestamp_micros")),
     "unix_timestamp(l.d) = unix_timestamp(r.t)",
+    *_of_all("{}(l.t) >= {}", ("unix_timestamp", "unix_seconds", "unix_millis", "unix_micros"), ("0", "r.a")),
     "hour(l.d) = 0 AND year(l.n) > 2000",
     *_of_all("l.d {} 3 > r.d", ("+", "-")),
     "3 + l.d > r.d AND l.d + r.a < '2024-03-02'",

@@ -263,7 +263,11 @@ SPLITS = {
     "l.name < r.name": {"residual": ["(l.name < r.name)"]},
     "l.price + 1e40 < r.price": {"residual": ["((l.price + 1e+40) < r.price)"]},  # too large to be subtracted again
     "l.wide - r.wide <= 0.5": {"residual": ["((l.wide - r.wide) <= 0.5)"]},  # the difference is rounded to 19 digits
-    "true": {"residual": ["True"]},
+    "true": {"residual": ["true"]},
+    "l.day + 1 > '2024-02-29' AND r.ts < TIMESTAMP '2024-02-29 12:00:00.5'": {
+        "left_filters": ["(date_add(l.day, 1) > DATE '2024-02-29')"],
+        "right_filters": ["(r.ts < TIMESTAMP '2024-02-29 12:00:00.5')"],
+    },
 }
 
 

@@ -31,6 +31,14 @@ GROUPS = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def expressions_compiled_alone(spark):
+    """Hundreds of columns fused into one method with the join compile four times as slowly, to the same code."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    yield
+    spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_same_pairs_as_spark(spark, group):
     predicates, left, right = GROUPS[group]

@@ -107,12 +107,7 @@ class RangePath:
 
     @property
     def name(self) -> str:
-        bounds = {
-            b
-            for i in self.inequalities
-            for b in (("low",) if i.low is not None else ()) + (("high",) if i.high is not None else ())
-        }
-        return f"{'band' if len(bounds) == 2 else 'range'} on {self.key}"
+        return f"{'band' if _bound_count(self.inequalities) == 2 else 'range'} on {self.key}"
 
     @property
     def rounds(self) -> bool:

@@ -367,8 +367,6 @@ def _cast(arg: Vector, call: Call) -> Vector:
         low, high = integer_range(target)
         if not len(arg) or (low <= arg.values.min() and arg.values.max() <= high):
             return Vector(target, arg.values, arg.valid)
-    elif source.is_integer and target.is_decimal and target.precision - target.scale >= 20:
-        return Vector(target, _rescale(arg.values, 0, target.scale), arg.valid)
     elif source.is_integer and target.is_decimal:
         limit = 10 ** (target.precision - target.scale)
         if not len(arg) or (-limit < arg.values.min() and arg.values.max() < limit):
@@ -376,6 +374,8 @@ def _cast(arg: Vector, call: Call) -> Vector:
     elif target.is_float and (source.is_float or (source.is_integer and arg.values.dtype == np.int64)):
         with np.errstate(over="ignore"):
             return Vector(target, arg.values.astype(dtype_of(target)), arg.valid)
+    elif source.is_decimal and target.name == "DOUBLE" and _is_exact_double(arg):
+        return Vector(target, arg.values / 10.0**source.scale, arg.valid)
     elif source.is_time and target.is_time and arg.values.dtype == np.int64:
         moved = _cast_time(arg.values, source, target)
         if moved is not None:
@@ -383,6 +383,12 @@ def _cast(arg: Vector, call: Call) -> Vector:
     if call.op == "try_cast":
         return _elementwise(target, lambda v: _try_cast(v, source, target), [arg])
     return _elementwise(target, lambda v: cast_value(v, source, target), [arg])
+
+
+def _is_exact_double(decimals: Vector) -> bool:
+    """Whether digits and power of ten are exact as DOUBLEs, so that their quotient is rounded only once."""
+    values, scale = decimals.values, decimals.type.scale
+    return bool(values.dtype == np.int64 and scale <= 22 and (np.abs(values) < 2**53).all())
 
 
 def _cast_time(values: Array, source: SqlType, target: SqlType) -> Array | None:

@@ -16,6 +16,7 @@ from typing import Any
 from typing import Literal as OneOf
 
 from counterflow.spec.types import SqlType
+from counterflow.spec.wall_clock import date_of, timestamp_text
 
 Side = OneOf["left", "right"]
 
@@ -41,11 +42,13 @@ class Literal:
             return "NULL"
         if self.type.name == "STRING":
             return "'" + self.value.replace("'", "\\'") + "'"
-        if self.type.name in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
-            return f"{self.type.name} {self.value}"
+        if self.type.name == "DATE":
+            return f"DATE '{date_of(self.value)}'"
+        if self.type.is_timestamp:
+            return f"{self.type.name} '{timestamp_text(self.value, self.type.zone)}'"
         if self.type.name.startswith("INTERVAL"):
             return f"INTERVAL {self.value / 1_000_000:g} SECONDS"
-        return str(self.value)
+        return str(self.value).lower() if self.type.name == "BOOLEAN" else str(self.value)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,6 @@ Expression = Column | Literal | Call
 
 INFIX = {"and", "or", "=", "<=>", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "div", "&", "|", "^"}
 COMPARISONS = {"=", "<=>", "<>", "<", "<=", ">", ">="}
-MIRRORED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:

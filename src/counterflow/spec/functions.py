@@ -204,7 +204,8 @@ def round_half_up(x: Any, places: int = 0) -> Any:
 def _round_digits(x: Decimal, places: int) -> Decimal:
     if places >= -int(x.as_tuple().exponent):
         return x
-    return x.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
+    rounded = x.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
+    return rounded if rounded else rounded.copy_abs()  # a DECIMAL has no negative zero
 
 
 def _to_whole(towards: Callable[[Any], int]) -> Callable[[Any], Any]:
@@ -364,7 +365,10 @@ _function("hour", TIMESTAMP, returns=INT)(lambda us: us // 3_600_000_000 % 24)
 _function("minute", TIMESTAMP, returns=INT)(lambda us: us // 60_000_000 % 60)
 _function("second", TIMESTAMP, returns=INT)(lambda us: us // 1_000_000 % 60)
 _function("extract_second", TIMESTAMP, returns=decimal_type(8, 6))(lambda us: Decimal(us % 60_000_000).scaleb(-6))
-_function("unix_timestamp unix_seconds", TIMESTAMP, returns=BIGINT)(lambda us: us // 1_000_000)
+_function("unix_seconds", TIMESTAMP, returns=BIGINT)(lambda us: us // 1_000_000)
+_function("unix_timestamp", TIMESTAMP, returns=BIGINT)(
+    lambda us: us // 1_000_000 if us >= 0 else -(-us // 1_000_000)  # towards zero, unlike unix_seconds
+)
 _function("unix_millis", TIMESTAMP, returns=BIGINT)(lambda us: us // 1_000)
 _function("unix_micros", TIMESTAMP, returns=BIGINT)(lambda us: us)
 _function("timestamp_seconds", BIGINT, returns=TIMESTAMP)(lambda n: n * 1_000_000)

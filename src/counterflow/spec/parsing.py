@@ -129,7 +129,7 @@ def number(text: str) -> Literal:
         return Literal(float(text), DOUBLE)
     if re.fullmatch(r"-?\d+", text) and -(2**63) <= int(text) < 2**63:
         return Literal(int(text), INT if -(2**31) <= int(text) < 2**31 else BIGINT)
-    digits = Decimal(text)
+    digits = Decimal(text) if Decimal(text) else Decimal(text.removeprefix("-"))  # a DECIMAL has no negative zero
     scale = max(-int(digits.as_tuple().exponent), 0)
     precision = max(len(digits.as_tuple().digits), scale)
     if precision > DECIMAL_PRECISION_MAX:

@@ -14,23 +14,26 @@ OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.last
 def query_metrics(query: Any) -> dict[str, Any]:
     """Totals since the query first started, what it holds now, and its last batch.
 
-    `delay_s` is the time from the newest row's event time to the end of the batch that joined it.
+    `delay_s` is the time from the newest row's event time to the end of the batch that joined it. In a chain of
+    joins all of it is about the last one.
     """
     reports = list(query.recentProgress)
     for progress in reversed(reports):
         observed = _observed(progress)
         if observed is not None and observed.get("total_pairs") is not None:
             return _summary(progress, observed, reports)
-    if (reports and any(_observed(p) is not None for p in reports)) or not reports:
-        return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}
-    raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
+    if any(progress["numInputRows"] for progress in reports):
+        raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
+    return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}  # nothing has come yet
 
 
 def _observed(progress: Any) -> dict[str, Any] | None:
-    for name, row in (progress["observedMetrics"] or {}).items():
-        if name.startswith(OBSERVATION):
-            return row.asDict() if hasattr(row, "asDict") else dict(row)
-    return None
+    """This library's metrics in a progress report; of several joins in a query those of the last."""
+    ours = {name: row for name, row in (progress["observedMetrics"] or {}).items() if name.startswith(OBSERVATION)}
+    if not ours:
+        return None
+    row = ours[max(ours, key=lambda name: int(name.rpartition("_")[2]))]
+    return row.asDict() if hasattr(row, "asDict") else dict(row)
 
 
 def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dict[str, Any]:
@@ -39,8 +42,13 @@ def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dic
     batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, "chunks_hot", "chunks_read")}
     batch["duration_ms"] = int(progress["durationMs"].get("triggerExecution", 0))
     watermark = (reports[-1]["eventTime"] or {}).get("watermark")
-    return {**totals, **held, "batch_id": progress["batchId"], "batch": batch, "watermark": watermark} | {
-        "delay_s": _delay_s(reports)
+    return {
+        **totals,
+        **held,
+        "batch_id": progress["batchId"],
+        "batch": batch,
+        "watermark": watermark,
+        "delay_s": _delay_s(reports),
     }
 
 

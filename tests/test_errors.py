@@ -84,6 +84,34 @@ def test_inputs_of_other_kinds():
         cf.window_join(pd.DataFrame({"ts": [pd.NaT], "x": [1]}), pd.DataFrame({"ts": [pd.NaT], "a": [1]}), **GOOD)
 
 
+def test_odd_inputs_are_converted_or_refused():
+    views = LEFT.cast(pa.schema({"ts": LEFT.schema.field("ts").type, "x": pa.int64(), "name": pa.string_view()}))
+    assert len(cf.window_join(views, RIGHT, **GOOD)) == 2
+    for odd in (pd.Series([1]), pl.Series([1]), pd.DataFrame({"ts": [1, "a"]})):
+        with pytest.raises(cf.InputError, match="the left input"):
+            cf.window_join(odd, RIGHT, **GOOD)
+    with pytest.raises(cf.WindowError, match="longer than 64-bit time"):
+        cf.window_join(LEFT, RIGHT, **{**GOOD, "window": "999999999999 days"})
+    with pytest.raises(cf.PredicateError, match="nested too deeply"):
+        cf.window_join(LEFT, RIGHT, **{**GOOD, "where": "(" * 400 + "l.x = r.a" + ")" * 400})
+    long = " OR ".join(f"l.x = {i}" for i in range(3000))
+    assert len(cf.window_join(LEFT, RIGHT, **{**GOOD, "where": long})) == 4
+    with pytest.raises(cf.InputError, match="engine=cf.Spark"):
+        cf.explain(LEFT, RIGHT, engine=cf.Spark(), **GOOD)
+
+
+def test_two_time_zones_mean_the_same_as_one():
+    """The wall clock is that of the columns the predicate uses: another column's zone changes nothing."""
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    moments = [dt.datetime(2020, 1, 1, 22, 30) + dt.timedelta(hours=h) for h in range(8)]
+    left = pa.table({"ts": [0] * 8, "k": pa.array(moments, berlin)})
+    right = pa.table({"ts": [0], "q": [dt.date(2020, 1, 2)]})
+    other = right.append_column("payload", pa.array([dt.datetime(2020, 1, 1)], pa.timestamp("us", "UTC")))
+    where = "l.k BETWEEN r.q AND r.q + INTERVAL 5 HOURS"
+    for table in (right, other):
+        assert len(cf.window_join(left, table, where=where, time="ts", window=1)) == 5
+
+
 def test_windows_that_contradict_themselves():
     with pytest.raises(cf.WindowError, match="either one size"):
         cf.window("1 s", before="2 s")

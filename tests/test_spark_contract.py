@@ -13,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from inputs import PREDICATES, SCHEMA, table_of, window_of
+from counterflow.engines.spark.blobs import from_blob
+from counterflow.engines.spark.routing import Layout, pack, spark_hash
+from counterflow.spec.join_spec import build_spec
+from inputs import BENCHMARK, PREDICATES, SCHEMA, benchmark_inputs, table_of, window_of
 from streams import read_stream, results, run_available, write_batches
 from test_contract import expected
 
@@ -80,3 +83,32 @@ def test_streams_out_of_order(spark, tmp_path, window, predicate, layout):
     joined = cf.window_join(*streams, engine=cf.Spark(layout=layout), **options)
     run_available(joined, tmp_path)
     assert pairs_of(results(spark, joined, tmp_path)) == Counter(expected(left, right, **options))
+
+
+def test_every_cell_has_a_partition_of_its_own(spark):
+    """Spark's hash is ours, and as many partitions as cells (or a multiple) keep the cells apart."""
+    ours = [spark_hash(number) for number in range(200)]
+    assert [row.h for row in spark.range(200).selectExpr("hash(CAST(id AS INT)) AS h").collect()] == ours
+    for layout in (Layout(1, 2), Layout(2, 2), Layout(2, 3), Layout(5, 5)):
+        for partitions in (layout.cells, 3 * layout.cells):
+            assert len({spark_hash(key) % partitions for key in layout.keys}) == layout.cells
+        assert [layout.cell(key) for key in layout.keys] == list(range(layout.cells))
+
+
+def test_lanes_are_even_and_do_not_depend_on_the_order_of_rows():
+    left, right = benchmark_inputs(rows=4000, seconds=60)
+    spec = build_spec(left.schema, right.schema, where=BENCHMARK, time="ts", window="1 minute")
+    layout = Layout(4, 2)
+
+    def sent(table):
+        """Which rows each cell gets."""
+        cells = {key: set() for key in layout.keys}
+        for message in pack(spec, layout, "left")(iter(table.to_batches(max_chunksize=700))):
+            for key, payload in zip(message["cell"].to_pylist(), message["payload"].to_pylist(), strict=True):
+                cells[key] |= set(from_blob(payload)["z"].to_pylist()) if payload else set()
+        return [cells[key] for key in layout.keys]
+
+    once, again = sent(left), sent(left.take(list(reversed(range(len(left))))))
+    assert once == again
+    assert all(abs(len(rows) - 1000) < 150 for rows in once)
+    assert once[0] == once[1] and not once[0] & once[2]  # both columns of a layout row, no other row

@@ -60,15 +60,10 @@ def window_join(
     if _is_spark(left) or _is_spark(right):
         spark = _spark_engine(left, right, engine)
         return spark.join_dataframes(left, right, options, engine or Spark())
-    if isinstance(engine, Spark):
-        raise InputError(
-            "engine=cf.Spark(...) joins Spark DataFrames: these inputs are tables; use spark.createDataFrame"
-        )
-    if engine is not None and not isinstance(engine, Local):
-        raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
+    local = _local_engine(engine)
     left_table, right_table = as_table(left, "left"), as_table(right, "right")
     spec = build_spec(left_table.schema, right_table.schema, **options)
-    return join_tables(spec, left_table, right_table, engine or Local())
+    return join_tables(spec, left_table, right_table, local)
 
 
 def explain(
@@ -89,6 +84,7 @@ def explain(
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
     else:
+        _local_engine(engine)
         schemas = [as_table(t, side).schema for t, side in ((left, "left"), (right, "right"))]
         spec: JoinSpec = build_spec(*schemas, **options)
         explanation = Explanation(spec, engine="in process, algorithm kang")
@@ -106,6 +102,14 @@ def query_metrics(query: Any) -> dict[str, Any]:
 
 def _is_spark(data: Any) -> bool:
     return any(cls.__module__.startswith("pyspark.") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
+
+
+def _local_engine(engine: Any) -> Local:
+    if isinstance(engine, Spark):
+        raise InputError("engine=cf.Spark(...) joins Spark DataFrames, these are tables: use spark.createDataFrame")
+    if engine is not None and not isinstance(engine, Local):
+        raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
+    return engine or Local()
 
 
 def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
@@ -126,28 +130,41 @@ def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
 
 def as_table(data: Any, side: str) -> pa.Table:
     """Anything tabular as an Arrow table."""
+    try:
+        table = _to_arrow(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"the {side} input ({type(data).__name__}) cannot be converted to Arrow: {error}") from error
+    if table is None:
+        raise InputError(
+            f"the {side} input is a {type(data).__name__}: expected a Spark DataFrame, an Arrow, pandas or polars "
+            "table, or an object that exports Arrow data"
+        )
+    return _without_views(table)
+
+
+def _to_arrow(data: Any) -> pa.Table | None:
+    kind = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    if type(data).__module__.startswith("pandas."):
+    if kind == "pandas.DataFrame":
         return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
-    if type(data).__module__.startswith("polars."):
-        return _from_polars(data)
-    if hasattr(data, "__arrow_c_stream__"):
+    if kind == "polars.LazyFrame":
+        data, kind = data.collect(), "polars.DataFrame"
+    if kind == "polars.DataFrame":
+        import polars
+
+        return data.to_arrow(compat_level=polars.CompatLevel.oldest())
+    if hasattr(data, "__arrow_c_stream__") and not kind.endswith(".Series"):
         return pa.table(data)
-    raise InputError(
-        f"the {side} input is a {type(data).__name__}: expected a Spark DataFrame, an Arrow, pandas or polars table, "
-        "or an object that exports Arrow data"
-    )
+    return None
 
 
-def _from_polars(data: Any) -> pa.Table:
-    """Without Arrow's view types, which its `take` cannot handle."""
-    import polars
-
-    frame = data.collect() if isinstance(data, polars.LazyFrame) else data
-    table: pa.Table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
-    return table
+def _without_views(table: pa.Table) -> pa.Table:
+    """Arrow cannot yet gather rows of its view types: they become the plain ones."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields)) if any(field.type in plain for field in table.schema) else table

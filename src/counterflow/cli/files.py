@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,13 +59,17 @@ def check_output(output: str) -> None:
 
 
 def write_table(table: pa.Table, output: str) -> None:
-    if output == "-":
-        with pa.OSFile("/dev/stdout", "wb") as out:
-            pa.csv.write_csv(table, out)
-    elif output.lower().endswith(".csv"):
-        pa.csv.write_csv(table, output)
-    else:
-        pa.parquet.write_table(table, output)
+    try:
+        if output == "-":
+            pa.csv.write_csv(table, sys.stdout.buffer)
+        elif output.lower().endswith(".csv"):
+            pa.csv.write_csv(table, output)
+        else:
+            pa.parquet.write_table(table, output)
+    except BrokenPipeError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise OptionError(f"--output {output}: cannot be written: {error}") from error
 
 
 @contextmanager

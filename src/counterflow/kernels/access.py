@@ -212,6 +212,15 @@ def _hash(key: Vector, scale: int) -> Array:
     return values.view(np.uint64)
 
 
+def row_hashes(times: Array, columns: Columns) -> Array:
+    """64 bits a row, the same in every process: of its time and its numbers (a text's hash differs by process)."""
+    codes = _mix(times.view(np.uint64))
+    for _, column in sorted(columns.items()):
+        if column.values.dtype != object:
+            codes = _mix(codes + np.where(column.mask(), _hash(column, column.type.scale), np.uint64(0)))
+    return codes
+
+
 def _mix(x: Array) -> Array:
     """splitmix64's finaliser, so that several keys combine without cancelling each other."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -49,7 +49,7 @@ def time_bounds(spec: JoinSpec, side: Side, times: Array) -> tuple[Array, Array]
     """
     left, right = spec.left.window, spec.right.window
     assert "rows" not in (left.kind, right.kind)
-    after = None if left.reach is None else left.reach
+    after = left.reach
     before = None if right.reach is None else max(right.reach, 0)
     if side == "right":
         before, after = after, before

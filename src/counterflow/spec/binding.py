@@ -6,7 +6,7 @@ work is refused, before a row is read, with the place and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -66,7 +66,13 @@ _BINARY: dict[Any, str] = {
 
 def bind(where: str | Expr, left: Mapping[str, SqlType | None], right: Mapping[str, SqlType | None]) -> Expression:
     """The typed predicate. A schema maps a column's name to its type, None where a predicate cannot use it."""
-    predicate = Binder(left, right).expression(parse(where))
+    node = parse(where)
+    try:
+        predicate = Binder(left, right, used={c.name.lower() for c in node.find_all(exp.Column)}).expression(node)
+    except RecursionError as error:
+        raise PredicateError(
+            "where= is nested too deeply: use fewer parentheses, IN lists, or columns of their own"
+        ) from error
     if predicate.type not in (BOOLEAN, NULL):
         raise PredicateError(
             f"where= must be a condition, but '{predicate}' is {predicate.type}, not BOOLEAN: compare it with something"
@@ -87,11 +93,17 @@ def convert(expression: Expression, target: SqlType) -> Expression:
 
 
 class Binder:
-    """Binds the nodes of one predicate. `zone` is the wall clock that all its TIMESTAMPs share, otherwise UTC."""
+    """Binds the nodes of one predicate. `zone` is the wall clock that all TIMESTAMPs it uses share, otherwise UTC."""
 
-    def __init__(self, left: Mapping[str, SqlType | None], right: Mapping[str, SqlType | None]) -> None:
+    def __init__(
+        self,
+        left: Mapping[str, SqlType | None],
+        right: Mapping[str, SqlType | None],
+        used: Collection[str] | None = None,
+    ) -> None:
         self.schemas: dict[Side, Mapping[str, SqlType | None]] = {"left": left, "right": right}
-        zones = {t.zone for t in (*left.values(), *right.values()) if t is not None and t.name == "TIMESTAMP"}
+        columns = [(n, t) for n, t in (*left.items(), *right.items()) if used is None or n.lower() in used]
+        zones = {t.zone for _, t in columns if t is not None and t.name == "TIMESTAMP"}
         self.zone = zones.pop() if len(zones) == 1 else "UTC"
 
     def expression(self, node: Node) -> Expression:
@@ -146,7 +158,7 @@ class Binder:
                 f"column '{actual}' of the {side} input has a type that a predicate cannot use (nested, a time of day, "
                 "or wider than 38 digits); it can be carried along, but not compared"
             )
-        return Column(side, actual, type_)
+        return Column(side, actual, self.zoned(type_))
 
     def bind_dot(self, node: Node) -> Expression:
         raise ColumnError(
@@ -190,10 +202,10 @@ class Binder:
     # --- logic
 
     def bind_and(self, node: Node) -> Expression:
-        return Call("and", (self.condition_of(node.this), self.condition_of(node.expression)), BOOLEAN)
+        return Call("and", tuple(self.condition_of(operand) for operand in node.flatten(unnest=False)), BOOLEAN)
 
     def bind_or(self, node: Node) -> Expression:
-        return Call("or", (self.condition_of(node.this), self.condition_of(node.expression)), BOOLEAN)
+        return Call("or", tuple(self.condition_of(operand) for operand in node.flatten(unnest=False)), BOOLEAN)
 
     def bind_not(self, node: Node) -> Expression:
         return Call("not", (self.condition_of(node.this),), BOOLEAN)

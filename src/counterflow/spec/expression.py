@@ -63,7 +63,7 @@ class Call:
         args = [str(a) for a in self.args]
         if self.op in ("cast", "try_cast"):
             return f"{self.op}({args[0]} AS {self.type})"
-        if self.op in INFIX and len(args) == 2:
+        if self.op in INFIX:
             return "(" + f" {self.op.upper()} ".join(args) + ")"
         if self.op == "in":
             return f"({args[0]} IN ({', '.join(args[1:])}))"

@@ -117,9 +117,9 @@ def build_spec(
         _check_bounded(left_window, right_window)
     predicate = bind(where, _types(left), _types(right))
     left_names = _superseded("left", left.names, left_time)
-    right_names = _superseded("right", right.names, right_time)
+    right_names: list[str | None] = list(right.names)
     if checked_how not in ("semi", "anti"):
-        right_names = _with_suffix(left_names, right_names, suffix)
+        right_names = _with_suffix(left_names, _superseded("right", right.names, right_time), suffix)
     if not isinstance(ordered, bool):
         raise OptionError(f"ordered={ordered!r}: use True or False")
     return JoinSpec(
@@ -193,12 +193,12 @@ def _check_bounded(left: Window, right: Window) -> None:
 
 def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
     """The result has its own `pair_time`; an input's (of a join before this one) gives way if it is the time column."""
-    if time != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
+    if time.lower() != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
         raise ColumnError(
             f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it "
             f"as the time column (time='{PAIR_TIME}')"
         )
-    return [None if name == PAIR_TIME else name for name in names]
+    return [None if name.lower() == PAIR_TIME else name for name in names]
 
 
 def _with_suffix(left: list[str | None], right: list[str | None], suffix: str) -> list[str | None]:

@@ -89,6 +89,10 @@ def parse(where: str | Expr) -> Node:
         raise PredicateError("where= is empty: give a condition, or where='true' to pair everything in the window")
     try:
         statements = [s for s in sqlglot.parse(where, dialect=_SparkPredicates) if s is not None]
+    except RecursionError as error:
+        raise PredicateError(
+            "where= is nested too deeply to be parsed: use IN lists, or columns of their own"
+        ) from error
     except sqlglot.errors.SqlglotError as error:
         raise PredicateError(f"cannot parse where={where!r}: {_parser_message(error)}") from error
     if len(statements) != 1:

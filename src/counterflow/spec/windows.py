@@ -58,6 +58,8 @@ def window(size: Any = None, *, before: Any = None, after: Any = None, closed: b
 
     A bound that is not given is zero. `closed=False` leaves out tuples exactly at the bound.
     """
+    if not isinstance(closed, bool):
+        raise WindowError(f"window(closed={closed!r}): use True or False")
     if size is not None and (before is not None or after is not None):
         raise WindowError("window(): give either one size, or before= and after=, not both")
     if size is None and before is None and after is None:
@@ -113,6 +115,8 @@ def _side_window(given: Any, side: Side, closed: bool, integer_time: bool) -> Wi
         return UNBOUNDED
     if isinstance(given, Rows):
         return Window("rows", given.n)
+    if hasattr(given, "item"):  # numpy's integers and durations
+        given = given.item()
     if isinstance(given, bool) or not isinstance(given, int | str | dt.timedelta):
         raise WindowError(
             f"{side} window {given!r}: expected a duration such as '15 minutes', a timedelta, an integer (for an "
@@ -131,6 +135,8 @@ def _side_window(given: Any, side: Side, closed: bool, integer_time: bool) -> Wi
                 f"{side} window {given!r}: the time column is an integer, so the window is an integer of the same unit"
             )
         size = duration_us(given)
+    if size > 2**63 - 1:
+        raise WindowError(f"{side} window {given!r} is longer than 64-bit time: for no bound at all use None")
     if size < 0:
         raise WindowError(f"{side} window {given!r} is negative: a window is zero or longer")
     return Window("duration", size, closed)

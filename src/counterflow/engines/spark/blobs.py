@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 
 BLOB_ROWS_MAX = 1 << 16
@@ -18,3 +20,17 @@ def from_blob(blob: bytes) -> pa.Table:
     """Zero-copy: the table keeps the blob alive."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_all()
+
+
+def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Small tables gathered to some of about BLOB_ROWS_MAX rows."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += len(table)
+        if rows >= BLOB_ROWS_MAX:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.concat_tables(waiting)

@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, to_blob
+from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import join_rows, split_rows
 from counterflow.engines.spark.metrics import OBSERVATION
 from counterflow.engines.spark.options import Spark, auto_layout, parse_layout
-from counterflow.engines.spark.routing import HEARTBEAT, PACKED, Layout, pack
+from counterflow.engines.spark.routing import PACKED, Layout, pack
 from counterflow.errors import InputError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
@@ -38,8 +38,11 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     output = _output_type(spec, left, right)
     packed = _packed(left, spec, layout, "left").union(_packed(right, spec, layout, "right"))
     if not left.isStreaming:
-        joined = packed.groupBy("cell").applyInArrow(_join_static(spec), "payload BINARY")
-        return joined.mapInArrow(_unpack(spec), output)
+        # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
+        joined = (
+            packed.repartition(layout.cells, "cell").groupBy("cell").applyInArrow(_join_static(spec), "payload BINARY")
+        )
+        return joined.mapInArrow(_unpack, output)
     _prepare_session(left.sparkSession, layout)
     from counterflow.engines.spark.operator import COUNTERS, OUTPUT, CellOperator
 
@@ -48,7 +51,7 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     )
     metrics = [F.sum(name).alias(name) for name in COUNTERS] + [F.max("event_time_max").alias("event_time_max")]
     observed = operated.observe(f"{OBSERVATION}_{next(_observation_numbers)}", *metrics)
-    return observed.select("payload").mapInArrow(_unpack(spec), output)
+    return observed.select("payload").mapInArrow(_unpack, output)
 
 
 def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Explanation:
@@ -119,7 +122,7 @@ def _cores(session: Any) -> int:
 
 
 def _prepare_session(session: Any, layout: Layout) -> None:
-    if session.conf.get(PROVIDER) != ROCKSDB:
+    if "RocksDB" not in session.conf.get(PROVIDER):
         # Python stateful operators need it. Queries with a checkpoint keep the provider they were started with.
         session.conf.set(PROVIDER, ROCKSDB)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
@@ -156,18 +159,14 @@ def _join_static(spec: JoinSpec) -> Any:
         sides, payloads = packed["side"].to_pylist(), packed["payload"].to_pylist()
         tables = {s: [from_blob(p) for p, t in zip(payloads, sides, strict=True) if t == s] for s in ("left", "right")}
         new = [piece for side, parts in tables.items() for piece in split_rows(spec, side, parts)]  # type: ignore[arg-type]
-        blobs = [to_blob(part) for part in join_rows(spec, new, [])]
+        blobs = [to_blob(part) for part in gathered(join_rows(spec, new, []))]
         return pa.table({"payload": pa.array(blobs, pa.binary())})
 
-    assert HEARTBEAT not in ("left", "right")
     return join_cell
 
 
-def _unpack(spec: JoinSpec) -> Any:
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for payload in batch.column("payload"):
-                if payload.is_valid:
-                    yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
-
-    return unpack
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for payload in batch.column("payload"):
+            if payload.is_valid:
+                yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from counterflow.engines.spark import state
-from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, to_blob
+from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import join_rows, split_rows
 from counterflow.engines.spark.routing import HEARTBEAT, Layout
 from counterflow.engines.spark.state import HOT, Directory, Totals
@@ -27,7 +27,7 @@ from counterflow.spec.join_spec import JoinSpec
 
 # Per batch and cell: one row of counters, then the results as blobs.
 COUNTERS = (
-    *(f"{name}" for name in Totals.__dataclass_fields__),  # in this batch
+    *Totals.__dataclass_fields__,  # in this batch
     *(f"total_{name}" for name in Totals.__dataclass_fields__),
     "state_rows_left",
     "state_rows_right",
@@ -54,7 +54,7 @@ class CellOperator(StatefulProcessor):
         pass
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        cell, watermark_us = int(key[0]), _watermark_us(timerValues)
+        cell, watermark_us = self.layout.cell(int(key[0])), _watermark_us(timerValues)
         directory = self._read_directory()
         if directory is None:
             directory = Directory(self.fingerprint)
@@ -80,7 +80,7 @@ class CellOperator(StatefulProcessor):
         assert directory is not None, "a timer is registered only after the directory"
         self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
         self._advance(directory, watermark_us, Totals())
-        if int(key[0]) not in self.reported:
+        if self.layout.cell(int(key[0])) not in self.reported:
             yield _counters(Totals(), directory, 0, 0, None)
 
     def _read_directory(self) -> Directory | None:
@@ -146,17 +146,9 @@ def _watermark_us(timer_values: Any) -> int | None:
 
 
 def _result_frames(tables: Iterator[pa.Table], batch: Totals) -> Iterator[pd.DataFrame]:
-    waiting: list[pa.Table] = []
-    rows = 0
-    for table in tables:
-        waiting.append(table)
-        rows += len(table)
+    for table in gathered(tables):
         batch.pairs += len(table)
-        if rows >= BLOB_ROWS_MAX:
-            yield _frame(payload=to_blob(pa.concat_tables(waiting)))
-            waiting, rows = [], 0
-    if rows:
-        yield _frame(payload=to_blob(pa.concat_tables(waiting)))
+        yield _frame(payload=to_blob(table))
 
 
 def _counters(batch: Totals, directory: Directory, hot: int, read: int, event_time_max: int | None) -> pd.DataFrame:

@@ -29,7 +29,7 @@ class Spark:
 
 def parse_layout(layout: str) -> tuple[int, int]:
     """'2x3' as (2, 3)."""
-    match = re.fullmatch(r"(\d+)x(\d+)", layout) if isinstance(layout, str) else None
+    match = re.fullmatch(r"([0-9]+)x([0-9]+)", layout) if isinstance(layout, str) else None
     rows, columns = (int(match[1]), int(match[2])) if match else (0, 0)
     if not (rows and columns and rows * columns <= CELLS_MAX):
         raise OptionError(

@@ -19,7 +19,7 @@ from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.cell import Rows, rows_of
 from counterflow.errors import StateError
 from counterflow.spec.expression import Side
-from counterflow.spec.join_spec import JoinSpec
+from counterflow.spec.join_spec import JoinSpec, SideSpec
 
 DIRECTORY_SCHEMA = "directory STRING"
 CHUNK_KEY_SCHEMA = "id STRING"
@@ -78,7 +78,8 @@ def read_directory(text: str | None, fingerprint: str) -> Directory | None:
         raise StateError(
             "the checkpoint belongs to another join. It was written by:\n"
             f"  {directory.fingerprint}\nand is now read by:\n  {fingerprint}\n"
-            "Keep the same predicate, windows, columns and layout, or start with a new checkpointLocation"
+            "Keep the same predicate, windows, columns and layout (engine=cf.Spark(layout=...)), or start with a new "
+            "checkpointLocation"
         )
     return directory
 
@@ -86,8 +87,9 @@ def read_directory(text: str | None, fingerprint: str) -> Directory | None:
 def fingerprint_of(spec: JoinSpec, layout: object) -> str:
     """What must not change between restarts, readable in the error that says it has."""
 
-    def side(s: object) -> str:
-        return f"{s.time}/{s.window.kind} {s.window.size}{'' if s.window.closed else ' open'} {s.schema.names}"  # type: ignore[attr-defined]
+    def side(s: SideSpec) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in s.schema)
+        return f"{s.time}, window {s.window.kind} {s.window}, of ({columns})"
 
     return f"layout {layout}; how {spec.how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
 

@@ -96,7 +96,7 @@ def test_odd_inputs_are_converted_or_refused():
         cf.window_join(LEFT, RIGHT, **{**GOOD, "where": "(" * 400 + "l.x = r.a" + ")" * 400})
     long = " OR ".join(f"l.x = {i}" for i in range(3000))
     assert len(cf.window_join(LEFT, RIGHT, **{**GOOD, "where": long})) == 4
-    with pytest.raises(cf.InputError, match="engine=cf.Spark"):
+    with pytest.raises(cf.InputError, match=r"engine=cf\.Spark"):
         cf.explain(LEFT, RIGHT, engine=cf.Spark(), **GOOD)
 
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from counterflow.engines.spark import state
 from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import join_rows, split_rows
+from counterflow.engines.spark.cell import Rows, join_rows, rows_of, split_rows
 from counterflow.engines.spark.routing import HEARTBEAT, Layout
-from counterflow.engines.spark.state import HOT, Directory, Totals
+from counterflow.engines.spark.state import HOT, ChunkEntry, Directory, Totals
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -65,11 +65,10 @@ class CellOperator(StatefulProcessor):
         stored, hot, read = self._load(directory)
         yield from _result_frames(join_rows(self.spec, new, stored), batch)
         for piece in new:
-            entry, blob = state.new_chunk(piece)
-            self.chunk_state.updateValue((entry.id,), (blob,))
-            directory.chunks.append(entry)
-            HOT.put(entry, piece)
-        self._advance(directory, watermark_us, batch)
+            self._store(directory, piece)
+        self._expire(directory, watermark_us)
+        self._merge_small(directory)
+        self._commit(directory, watermark_us, batch)
         self.reported.add(cell)
         yield _counters(batch, directory, hot, read, event_time_max)
 
@@ -79,7 +78,8 @@ class CellOperator(StatefulProcessor):
         directory = self._read_directory()
         assert directory is not None, "a timer is registered only after the directory"
         self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
-        self._advance(directory, watermark_us, Totals())
+        self._expire(directory, watermark_us)
+        self._commit(directory, watermark_us, Totals())
         if self.layout.cell(int(key[0])) not in self.reported:
             yield _counters(Totals(), directory, 0, 0, None)
 
@@ -98,6 +98,7 @@ class CellOperator(StatefulProcessor):
                 if side == HEARTBEAT:
                     continue
                 table = from_blob(bytes(payload))
+                assert len(table), "a message holds rows"
                 times = time_values(self.spec.left if side == "left" else self.spec.right, table)
                 event_time_max = max(event_time_max or int(times.max()), int(times.max()))
                 on_time = np.ones(len(times), bool) if late_us is None else times > late_us
@@ -109,31 +110,46 @@ class CellOperator(StatefulProcessor):
                     tables[side].append(table if on_time.all() else table.filter(pa.array(on_time)))
         return tables, event_time_max
 
-    def _load(self, directory: Directory) -> tuple[list[Any], int, int]:
+    def _load(self, directory: Directory) -> tuple[list[Rows], int, int]:
         """The live chunks, from this process's memory or else from the state store."""
-        stored, read = [], 0
-        for entry in directory.chunks:
-            rows = HOT.get(entry.id)
-            if rows is None:
-                value = self.chunk_state.getValue((entry.id,))
-                rows = state.decode_chunk(self.spec, entry, None if value is None else value[0])
-                HOT.put(entry, rows)
-                read += 1
-            stored.append(rows)
-        return stored, len(stored) - read, read
+        hot = sum(HOT.get(entry.id) is not None for entry in directory.chunks)
+        return [self._rows(entry) for entry in directory.chunks], hot, len(directory.chunks) - hot
 
-    def _advance(self, directory: Directory, watermark_us: int | None, batch: Totals) -> None:
-        """Expire what no row after this watermark can meet, add up, and write the directory."""
-        live = []
-        for entry in directory.chunks:
-            window = (self.spec.left if entry.side == "left" else self.spec.right).window
-            assert window.reach is not None
-            if watermark_us is not None and entry.time_max + window.reach <= watermark_us:
-                self.chunk_state.removeKey((entry.id,))
-                HOT.drop(entry.id)
-            else:
-                live.append(entry)
-        directory.chunks = live
+    def _rows(self, entry: ChunkEntry) -> Rows:
+        rows = HOT.get(entry.id)
+        if rows is None:
+            value = self.chunk_state.getValue((entry.id,))
+            rows = state.decode_chunk(self.spec, entry, None if value is None else value[0])
+            HOT.put(entry, rows)
+        return rows
+
+    def _store(self, directory: Directory, rows: Rows) -> None:
+        entry, blob = state.new_chunk(rows)
+        self.chunk_state.updateValue((entry.id,), (blob,))
+        directory.chunks.append(entry)
+        HOT.put(entry, rows)
+
+    def _forget(self, directory: Directory, entries: list[ChunkEntry]) -> None:
+        for entry in entries:
+            directory.chunks.remove(entry)
+            self.chunk_state.removeKey((entry.id,))
+            HOT.drop(entry.id)
+
+    def _expire(self, directory: Directory, watermark_us: int | None) -> None:
+        """Forget the chunks that no row after this watermark can meet."""
+        if watermark_us is None:
+            return
+        reach = {side.side: side.window.reach or 0 for side in (self.spec.left, self.spec.right)}
+        self._forget(directory, [e for e in directory.chunks if e.time_max + reach[e.side] <= watermark_us])
+
+    def _merge_small(self, directory: Directory) -> None:
+        for group in list(state.mergeable(directory.chunks, self.spec)):
+            tables = [self._rows(entry).table for entry in group]
+            self._store(directory, rows_of(self.spec, group[0].side, pa.concat_tables(tables)))
+            self._forget(directory, group)
+
+    def _commit(self, directory: Directory, watermark_us: int | None, batch: Totals) -> None:
+        """Add up, remember the watermark for the next batch's late rows, and write the directory."""
         directory.watermark_us = watermark_us
         totals, added = asdict(directory.totals), asdict(batch)
         directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})

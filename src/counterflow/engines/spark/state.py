@@ -2,8 +2,8 @@
 
 The directory (one small JSON value) says which chunks are live; a chunk is written once, under an id that is
 never used again, and never changes. So a copy of a chunk in the worker's memory, found by its id, cannot be
-stale: the directory in the state store decides. A micro-batch writes its own chunks and the directory, and
-nothing else.
+stale: the directory in the state store decides. A micro-batch writes its own chunks and the directory, and now
+and then one chunk in place of several small ones.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
 from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.cell import Rows, rows_of
+from counterflow.engines.spark.cell import CHUNK_ROWS_MAX, Rows, rows_of
 from counterflow.errors import StateError
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
@@ -25,6 +26,8 @@ DIRECTORY_SCHEMA = "directory STRING"
 CHUNK_KEY_SCHEMA = "id STRING"
 CHUNK_SCHEMA = "payload BINARY"
 FORMAT = 1
+MERGE_CHUNKS = 8  # this many chunks of a size become one
+MERGE_SPAN = 4  # a merged chunk spans at most this part of the window, so little is kept too long
 HOT_BYTES_MAX = 1 << 30  # of chunks kept in a worker process
 
 
@@ -34,7 +37,13 @@ class ChunkEntry:
     side: Side
     rows: int
     bytes: int
+    time_min: int
     time_max: int
+
+    @property
+    def tier(self) -> int:
+        """Chunks of a tier are of about the same size: within a factor of MERGE_CHUNKS."""
+        return self.rows.bit_length() // (MERGE_CHUNKS.bit_length() - 1)
 
 
 @dataclass
@@ -125,7 +134,27 @@ HOT = HotChunks()
 
 def new_chunk(rows: Rows) -> tuple[ChunkEntry, bytes]:
     blob = to_blob(rows.table)
-    return ChunkEntry(uuid.uuid4().hex, rows.side, len(rows.table), len(blob), int(rows.times[-1])), blob
+    times = int(rows.times[0]), int(rows.times[-1])
+    return ChunkEntry(uuid.uuid4().hex, rows.side, len(rows.table), len(blob), *times), blob
+
+
+def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkEntry]]:
+    """Groups of small chunks of a side that should be one, so that a cell never has many of them.
+
+    A row is rewritten once for each tier, so writing stays proportional to the rows; and since a chunk is kept
+    until its last row expires, a merged one must not span more than a part of the window.
+    """
+    groups: dict[tuple[Side, int], list[ChunkEntry]] = {}
+    for entry in entries:
+        window = (spec.left if entry.side == "left" else spec.right).window
+        group = groups.setdefault((entry.side, entry.tier), [])
+        times = [t for e in (*group, entry) for t in (e.time_min, e.time_max)]
+        if max(times) - min(times) > window.size // MERGE_SPAN:
+            group.clear()
+        group.append(entry)
+        if len(group) == MERGE_CHUNKS and sum(e.rows for e in group) <= CHUNK_ROWS_MAX:
+            yield group
+            groups[entry.side, entry.tier] = []
 
 
 def decode_chunk(spec: JoinSpec, entry: ChunkEntry, blob: bytes | None) -> Rows:

@@ -1,0 +1,123 @@
+"""The operator without Spark: its handle is a stand-in, so that hypothesis can try many batch borders.
+
+Oracle test: whatever the batches, the watermarks, the merging of chunks and the loss of hot copies, the pairs are
+those of `reference` on the rows that were not late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis.strategies as st
+import pandas as pd
+import pyarrow as pa
+from hypothesis import given, settings
+
+import counterflow as cf
+from counterflow.engines.spark import operator as operator_module
+from counterflow.engines.spark import state
+from counterflow.engines.spark.blobs import from_blob, to_blob
+from counterflow.engines.spark.operator import CellOperator
+from counterflow.engines.spark.routing import Layout
+from counterflow.spec.join_spec import build_spec
+from inputs import benchmark_inputs, tables
+from test_contract import expected
+
+
+class FakeHandle:
+    """Spark's state and timers for one cell, in dictionaries."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.map: dict[Any, Any] = {}
+        self.timers: set[int] = set()
+
+    def getValueState(self, name: str, schema: str) -> Any:
+        return SimpleNamespace(get=lambda: self.value, update=lambda v: setattr(self, "value", v))
+
+    def getMapState(self, name: str, key: str, value: str) -> Any:
+        return SimpleNamespace(getValue=self.map.get, updateValue=self.map.__setitem__, removeKey=self.map.pop)
+
+    def registerTimer(self, at: int) -> None:
+        self.timers.add(at)
+
+
+class Cell:
+    """Runs micro-batches as Spark does: rows first, then timers that the watermark has passed."""
+
+    def __init__(self, spec: Any) -> None:
+        self.spec, self.handle = spec, FakeHandle()
+        self.pairs: list[pa.Table] = []
+
+    def batch(self, left: pa.Table, right: pa.Table, watermark_ms: int) -> None:
+        operator = CellOperator(self.spec, Layout(1, 1))
+        operator.init(self.handle)  # type: ignore[arg-type]
+        key, clock = (Layout(1, 1).keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
+        sides = [(side, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
+        rows = pd.DataFrame([*sides, ("none", None)], columns=["side", "payload"])
+        self._collect(operator.handleInputRows(key, iter([rows]), clock))
+        for timer in [t for t in self.handle.timers if t <= watermark_ms]:
+            self._collect(operator.handleExpiredTimer(key, clock, None))
+            self.handle.timers.remove(timer)
+
+    def _collect(self, frames: Any) -> None:
+        self.pairs += [from_blob(p) for frame in frames for p in frame["payload"] if p is not None]
+
+    @property
+    def directory(self) -> Any:
+        return state.read_directory(self.handle.value[0], CellOperator(self.spec, Layout(1, 1)).fingerprint)
+
+
+def pairs_of(parts: list[pa.Table]) -> Counter:
+    rows = [r for part in parts for r in part.to_pylist()]
+    return Counter((r["id"], r["id_right"], int(r["pair_time"].timestamp()) * 1_000_000) for r in rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(left=tables(40), right=tables(40), data=st.data())
+def test_any_batches_and_watermarks(left, right, data):
+    options = dict(where="l.k = r.k OR l.x > r.x", time="ts", window=("2 seconds", "3 seconds"))
+    cell = Cell(build_spec(left.schema, right.schema, **options))
+    cuts = sorted(data.draw(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)))
+    watermark, late_before, kept = 0, 0, ([], [])
+    start = (0, 0)
+    for end in [*cuts, (len(left), len(right))]:
+        parts = [t.slice(a, max(0, b - a)) for t, a, b in zip((left, right), start, end, strict=True)]
+        start = tuple(max(a, b) for a, b in zip(start, end, strict=True))
+        if data.draw(st.booleans()):
+            operator_module.HOT = state.HotChunks()  # another worker: everything is read back
+        cell.batch(*parts, watermark)
+        for side, part in enumerate(parts):
+            times = part["ts"].cast("int64").to_pylist()
+            kept[side].append(part.filter(pa.array([t > late_before for t in times], pa.bool_())))
+        late_before, watermark = (
+            watermark * 1000,
+            max(watermark, data.draw(st.integers(1_704_067_195_000, 1_704_067_206_000))),
+        )
+    want = expected(pa.concat_tables(kept[0]), pa.concat_tables(kept[1]), **options)
+    assert pairs_of(cell.pairs) == Counter(want)
+
+
+def test_small_batches_do_not_pile_up():
+    """Two thousand rows a side in 500 micro-batches over four windows: few chunks, little more than the window."""
+    left, right = benchmark_inputs(rows=2000, seconds=3600)
+    spec = build_spec(left.schema, right.schema, where="l.x = r.a", time="ts", window="15 minutes")
+    cell = Cell(spec)
+    begin = left["ts"][0].value // 1000
+    most = 0
+    for i in range(500):
+        parts = [t.slice(4 * i, 4) for t in (left, right)]
+        cell.batch(*parts, begin if i == 0 else max(begin, left["ts"][4 * i - 1].value // 1000 - 60_000))
+        most = max(most, len(cell.directory.chunks))
+    want = cf.window_join(left, right, where="l.x = r.a", time="ts", window="15 minutes")
+    found = pa.concat_tables(cell.pairs)
+    assert sorted(zip(*(found[n].to_pylist() for n in "zc"), strict=True)) == sorted(
+        zip(*(want[n].to_pylist() for n in "zc"), strict=True)
+    )
+    live = cell.directory
+    assert most < 60
+    assert set(cell.handle.map) == {(entry.id,) for entry in live.chunks}
+    held = sum(entry.rows for entry in live.chunks)
+    assert 2 * 500 <= held <= 2 * 500 * 1.5 + 100  # a window holds 500 rows a side

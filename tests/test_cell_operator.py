@@ -105,11 +105,12 @@ def test_small_batches_do_not_pile_up():
     left, right = benchmark_inputs(rows=2000, seconds=3600)
     spec = build_spec(left.schema, right.schema, where="l.x = r.a", time="ts", window="15 minutes")
     cell = Cell(spec)
-    begin = left["ts"][0].value // 1000
+    begin = min(t["ts"][0].value // 1000 for t in (left, right)) - 1
     most = 0
     for i in range(500):
         parts = [t.slice(4 * i, 4) for t in (left, right)]
-        cell.batch(*parts, begin if i == 0 else max(begin, left["ts"][4 * i - 1].value // 1000 - 60_000))
+        newest_ms = min(t["ts"][max(4 * i - 1, 0)].value // 1000 for t in (left, right))
+        cell.batch(*parts, max(begin, newest_ms - 60_000))
         most = max(most, len(cell.directory.chunks))
     want = cf.window_join(left, right, where="l.x = r.a", time="ts", window="15 minutes")
     found = pa.concat_tables(cell.pairs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from counterflow.kernels.access import choose_path
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.spec.split import split
@@ -41,11 +43,10 @@ class Explanation:
         }
 
     def _window(self, window: Window) -> str:
-        integer = str(self.spec.left.schema.field(self.spec.left.time).type).startswith(("int", "uint"))
-        if window.kind != "duration":
+        integer = pa.types.is_integer(self.spec.left.schema.field(self.spec.left.time).type)
+        if window.kind != "duration" or integer:
             return str(window)
-        bound = "<=" if window.closed else "<"
-        return f"{bound} {window.size:,}" if integer else f"{bound} {window.size / 1e6:g} s"
+        return f"{'<=' if window.closed else '<'} {window.size / 1e6:g} s"
 
     def __str__(self) -> str:
         facts = self.to_dict()

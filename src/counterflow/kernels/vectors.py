@@ -96,17 +96,18 @@ def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
 
 
 def _as_int64(name: str, column: pa.Array) -> pa.Array:
-    if pa.types.is_date(column.type):
-        return column.cast(pa.date32()).cast(pa.int32())
-    if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
-        micros = pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.duration("us")
-        try:
-            return column.cast(micros).cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise ColumnError(
-                f"column '{name}' ({column.type}) has values finer than a microsecond, or out of its range: "
-                "round it to microseconds first"
-            ) from error
+    try:
+        if pa.types.is_date(column.type):
+            return column.cast(pa.date32()).cast(pa.int32())
+        if pa.types.is_timestamp(column.type):
+            return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        if pa.types.is_duration(column.type):
+            return column.cast(pa.duration("us")).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise ColumnError(
+            f"column '{name}' ({column.type}) has values finer than a microsecond (a date: than a day), or out of "
+            "range: round it first"
+        ) from error
     return column
 
 

@@ -23,12 +23,12 @@ from counterflow.spec.windows import Window
 
 @dataclass(frozen=True)
 class Ordered:
-    """One side in order: `ordinals` counts its own tuples, `rank` its place among the tuples of both sides."""
+    """One side in order. A tuple's ordinal is its place in its own stream, its rank that among both streams."""
 
-    batch: Batch  # coordinates are ordinals
-    rank: Array
+    batch: Batch  # what may match; coordinates are ordinals
+    batch_rank: Array
     horizon: Array  # of all tuples, also of those that a one-sided condition keeps out of the batch
-    ordinal_rank: Array
+    rank: Array
     time_by_row: Array
     rank_by_row: Array
 
@@ -52,13 +52,13 @@ class Arrivals:
 
 
 def _between(side: Ordered, begin: int, end: int) -> Batch:
-    first, last = np.searchsorted(side.rank, [begin, end])
+    first, last = np.searchsorted(side.batch_rank, [begin, end])
     return side.batch.take(slice(int(first), int(last)))
 
 
 def _next_horizon(side: Ordered, rank: int) -> int:
     """Horizons never go back, so the next tuple of a side has the least of all that follow."""
-    following = int(np.searchsorted(side.ordinal_rank, rank))
+    following = int(np.searchsorted(side.rank, rank))
     return int(side.horizon[following]) if following < len(side.horizon) else np.iinfo(np.int64).max
 
 

@@ -21,7 +21,7 @@ from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import Rows, join_rows, rows_of, split_rows
 from counterflow.engines.spark.routing import HEARTBEAT, Layout
 from counterflow.engines.spark.state import HOT, ChunkEntry, Directory, Totals
-from counterflow.kernels.times import time_values
+from counterflow.kernels.times import INT64, time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
@@ -100,12 +100,10 @@ class CellOperator(StatefulProcessor):
                 table = from_blob(bytes(payload))
                 assert len(table), "a message holds rows"
                 times = time_values(self.spec.left if side == "left" else self.spec.right, table)
-                event_time_max = max(event_time_max or int(times.max()), int(times.max()))
+                event_time_max = max(int(times.max()), INT64.min if event_time_max is None else event_time_max)
                 on_time = np.ones(len(times), bool) if late_us is None else times > late_us
                 if self.layout.counts(cell, side):
-                    setattr(batch, f"rows_{side}", getattr(batch, f"rows_{side}") + len(table))
-                    late = int(len(times) - on_time.sum())
-                    setattr(batch, f"late_{side}", getattr(batch, f"late_{side}") + late)
+                    batch.count(side, len(times), late=int((~on_time).sum()))
                 if on_time.any():
                     tables[side].append(table if on_time.all() else table.filter(pa.array(on_time)))
         return tables, event_time_max

@@ -56,6 +56,12 @@ class Totals:
     late_right: int = 0
     pairs: int = 0
 
+    def count(self, side: Side, rows: int, late: int) -> None:
+        if side == "left":
+            self.rows_left, self.late_left = self.rows_left + rows, self.late_left + late
+        else:
+            self.rows_right, self.late_right = self.rows_right + rows, self.late_right + late
+
 
 @dataclass
 class Directory:

@@ -52,7 +52,8 @@ class Layout:
         """What stands for each cell in the shuffle: the least number whose hash is the cell's, modulo the cells.
 
         So each cell has a partition of its own when there are as many partitions as cells (or a multiple), while
-        the plain numbers 0, 1, 2, ... collide. They depend on the layout alone, so state is found after a restart.
+        the plain numbers 0, 1, 2, ... collide. They depend on the layout alone, so state is found after a restart; and
+        0 is among them in every layout, so a checkpoint of another layout is always noticed.
         """
         found: dict[int, int] = {}
         for key in itertools.count():

@@ -7,6 +7,7 @@ those of `reference` on the rows that were not late.
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 
 import counterflow as cf
+from counterflow.engines.spark import cell as cell_module
 from counterflow.engines.spark import operator as operator_module
 from counterflow.engines.spark import state
 from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.operator import CellOperator
-from counterflow.engines.spark.routing import Layout
+from counterflow.engines.spark.routing import Layout, pack
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, tables
 from test_contract import expected
@@ -122,3 +124,34 @@ def test_small_batches_do_not_pile_up():
     assert set(cell.handle.map) == {(entry.id,) for entry in live.chunks}
     held = sum(entry.rows for entry in live.chunks)
     assert 2 * 500 <= held <= 2 * 500 * 1.5 + 100  # a window holds 500 rows a side
+
+
+def test_large_inputs_are_cut_into_pieces(monkeypatch):
+    monkeypatch.setattr(cell_module, "CHUNK_ROWS_MAX", 100)
+    left, right = (t.take(list(reversed(range(len(t))))) for t in benchmark_inputs(rows=350, seconds=600))
+    options = dict(where="abs(l.x - r.a) <= 2", time="ts", window="1 minute")
+    spec = build_spec(left.schema, right.schema, **options)
+    new = [p for side, t in (("left", left), ("right", right)) for p in cell_module.split_rows(spec, side, [t])]
+    assert [len(piece.table) for piece in new] == [100, 100, 100, 50] * 2
+    found = pa.concat_tables(cell_module.join_rows(spec, new, []))
+    want = cf.window_join(left, right, **options)
+    assert len(want) > 50
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, want.to_pylist()))
+
+
+def test_a_row_s_lane_depends_on_nothing_but_the_row():
+    """A DECIMAL beyond 64 bits in the same table must not send the other rows elsewhere."""
+    times = pa.array(range(20), pa.timestamp("us", "UTC"))
+    small = pa.table({"ts": times, "d": pa.array([Decimal(i) for i in range(20)], pa.decimal128(38, 0))})
+    large = pa.table({"ts": times[:1], "d": pa.array([Decimal(10) ** 30], pa.decimal128(38, 0))})
+    spec = build_spec(small.schema, small.schema, where="l.d < r.d", time="ts", window="1 second")
+
+    def lanes(table):
+        found = {}
+        for message in pack(spec, Layout(4, 1), "left")(iter(table.combine_chunks().to_batches())):
+            for cell, payload in zip(message["cell"].to_pylist(), message["payload"].to_pylist(), strict=True):
+                found |= {d: cell for d in from_blob(payload)["d"].to_pylist()} if payload else {}
+        return found
+
+    alone, together = lanes(small), lanes(pa.concat_tables([small, large]))
+    assert alone == {d: cell for d, cell in together.items() if d < 20} and len(set(alone.values())) > 1

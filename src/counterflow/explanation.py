@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from counterflow.kernels.access import choose_path
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.split import split
 from counterflow.spec.windows import Window
 
 
@@ -22,7 +21,7 @@ class Explanation:
     details: dict[str, str] = field(default_factory=dict)  # what the engine adds: layout, state, ...
 
     def to_dict(self) -> dict[str, Any]:
-        spec, parts = self.spec, split(self.spec.predicate)
+        spec, parts = self.spec, self.spec.parts
         return {
             "where": spec.where,
             "predicate": str(spec.predicate),

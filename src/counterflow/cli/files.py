@@ -87,7 +87,7 @@ def progress(console: Console) -> Iterator[Callable[[int, int, int], None]]:
         yield lambda done, total, pairs: bar.update(task, completed=done, total=total, pairs=pairs)
 
 
-def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, ordered: bool, **options: Any) -> pa.Table:
+def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, **options: Any) -> pa.Table:
     from counterflow.engines.spark.session import local_session
 
     engine = cf.Spark(layout=layout)
@@ -96,7 +96,7 @@ def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, ordered: bool
     try:
         spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # times without a zone stay so
         frames = spark.createDataFrame(left), spark.createDataFrame(right)
-        result: pa.Table = cf.window_join(*frames, ordered=ordered, engine=engine, **options).toArrow()
+        result: pa.Table = cf.window_join(*frames, engine=engine, **options).toArrow()
         return result
     finally:
         spark.stop()

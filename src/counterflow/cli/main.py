@@ -87,15 +87,13 @@ def join(
 ) -> None:
     """Join two files."""
     files.check_output(output)
-    options: dict[str, Any] = dict(
-        where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix
-    )
+    options = join_options(where, time, window, how, suffix, ordered)
     tables = files.read_table(left, "left"), files.read_table(right, "right")
     if check_engine(engine) == "spark":
-        result = files.join_on_spark(*tables, layout=layout, ordered=ordered, **options)
+        result = files.join_on_spark(*tables, layout=layout, **options)
     else:
         with files.progress(notes) as progress:
-            result = cf.window_join(*tables, ordered=ordered, engine=cf.Local(progress=progress), **options)
+            result = cf.window_join(*tables, engine=cf.Local(progress=progress), **options)
     files.write_table(result, output)
     notes.print(f"{len(result):,} rows to {'stdout' if output == '-' else output}")
 
@@ -114,11 +112,15 @@ def explain(
 ) -> None:
     """Show how a join's predicate is split and executed, without reading the files' rows."""
     schemas = [files.read_schema(left, "left").empty_table(), files.read_schema(right, "right").empty_table()]
-    options: dict[str, Any] = dict(
-        where=where, time=parse_time(time), window=parse_window(window), how=how, suffix=suffix
-    )
-    explanation = cf.explain(*schemas, ordered=ordered, show=False, **options)
+    options = join_options(where, time, window, how, suffix, ordered)
+    explanation = cf.explain(*schemas, show=False, **options)
     typer.echo(json.dumps(explanation.to_dict()) if as_json else str(explanation))
+
+
+def join_options(where: str, time: str, window: str, how: str, suffix: str, ordered: bool) -> dict[str, Any]:
+    """What `cf.window_join` and `cf.explain` are called with."""
+    sizes, columns = parse_window(window), parse_time(time)
+    return dict(where=where, time=columns, window=sizes, how=how, suffix=suffix, ordered=ordered)
 
 
 def parse_time(text: str) -> str | tuple[str, str]:

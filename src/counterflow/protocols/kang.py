@@ -16,12 +16,11 @@ from counterflow.kernels.access import choose_path
 from counterflow.kernels.store import Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Expression
-from counterflow.spec.split import split
+from counterflow.spec.split import Split
 
 
 class Kang:
-    def __init__(self, predicate: Expression) -> None:
-        parts = split(predicate)
+    def __init__(self, predicate: Expression, parts: Split) -> None:
         self.left = WindowStore("left", choose_path(parts, "left"), predicate)
         self.right = WindowStore("right", choose_path(parts, "right"), predicate)
 

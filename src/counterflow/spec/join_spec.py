@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from counterflow.spec import windows
 from counterflow.spec.binding import bind, find_column
 from counterflow.spec.expression import Expression, Side
 from counterflow.spec.python_expressions import Expr
+from counterflow.spec.split import Split, split
 from counterflow.spec.types import from_arrow
 from counterflow.spec.windows import Window
 from counterflow.suggest import did_you_mean
@@ -56,6 +58,11 @@ class JoinSpec:
     right: SideSpec
     how: How = "inner"
     ordered: bool = False
+
+    @cached_property
+    def parts(self) -> Split:
+        """The predicate taken apart, for access paths."""
+        return split(self.predicate)
 
     @property
     def pads_left(self) -> bool:

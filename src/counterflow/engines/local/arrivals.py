@@ -17,7 +17,6 @@ from counterflow.kernels.times import saturating_subtract, time_values
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.split import split
 from counterflow.spec.windows import Window
 
 
@@ -95,7 +94,7 @@ def _ordered(
     rank_by_row[order] = rank
     columns = {n: v.take(order) for n, v in predicate_columns(spec.predicate, side, table).items()}
     batch = Batch(side, columns, rows=order, at=ordinal, low=horizon, high=arrived - 1)
-    kept = passing(split(spec.predicate).filters(side), side, columns, len(order))  # the others can match nothing
+    kept = passing(spec.parts.filters(side), side, columns, len(order))  # the others can match nothing
     if kept is not None:
         return Ordered(batch.take(kept), rank[kept], horizon, rank, time, rank_by_row)
     return Ordered(batch, rank, horizon, rank, time, rank_by_row)

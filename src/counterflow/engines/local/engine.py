@@ -59,7 +59,7 @@ def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) 
 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure."""
-    join = Kang(spec.predicate)
+    join = Kang(spec.predicate, spec.parts)
     found: list[tuple[Array, Array]] = []
     pairs = 0
     for begin in range(0, arrivals.total, engine.batch_rows):
@@ -80,8 +80,8 @@ def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows:
     """Pairs to results: keep them, keep their left rows once, and add the rows that have no pair."""
     left_time, right_time = arrivals.left.time_by_row, arrivals.right.time_by_row
     pair_time = np.maximum(left_time[left_rows], right_time[right_rows])
-    unmatched_left = np.setdiff1d(np.arange(len(left_time)), left_rows)
-    unmatched_right = np.setdiff1d(np.arange(len(right_time)), right_rows)
+    unmatched_left = _absent(left_rows, len(left_time)) if spec.pads_left else np.empty(0, np.int64)
+    unmatched_right = _absent(right_rows, len(right_time)) if spec.pads_right else np.empty(0, np.int64)
     if spec.how == "semi":  # the first of each left row's pairs
         order = np.lexsort((pair_time, left_rows))
         first = order[np.unique(left_rows[order], return_index=True)[1]]
@@ -89,15 +89,18 @@ def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows:
         right_rows = np.full(len(first), -1)
     elif spec.how == "anti":
         left_rows, right_rows, pair_time = left_rows[:0], right_rows[:0], pair_time[:0]
-    if spec.pads_left:
-        left_rows = np.concatenate([left_rows, unmatched_left])
-        right_rows = np.concatenate([right_rows, np.full(len(unmatched_left), -1)])
-        pair_time = np.concatenate([pair_time, left_time[unmatched_left]])
-    if spec.pads_right:
-        left_rows = np.concatenate([left_rows, np.full(len(unmatched_right), -1)])
-        right_rows = np.concatenate([right_rows, unmatched_right])
-        pair_time = np.concatenate([pair_time, right_time[unmatched_right]])
-    return left_rows, right_rows, pair_time
+    return (
+        np.concatenate([left_rows, unmatched_left, np.full(len(unmatched_right), -1)]),
+        np.concatenate([right_rows, np.full(len(unmatched_left), -1), unmatched_right]),
+        np.concatenate([pair_time, left_time[unmatched_left], right_time[unmatched_right]]),
+    )
+
+
+def _absent(rows: Array, n: int) -> Array:
+    """The row numbers below n that are not among `rows`."""
+    present = np.zeros(n, bool)
+    present[rows] = True
+    return np.flatnonzero(~present)
 
 
 def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array, pair_time: Array) -> Array:

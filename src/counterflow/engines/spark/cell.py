@@ -19,7 +19,6 @@ from counterflow.kernels.times import time_bounds, time_values
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.split import split
 
 CHUNK_ROWS_MAX = 1 << 16
 
@@ -37,10 +36,9 @@ class Rows:
 def rows_of(spec: JoinSpec, side: Side, table: pa.Table) -> Rows:
     """Sorted by time, without the rows that a one-sided condition keeps from matching anything."""
     side_spec = spec.left if side == "left" else spec.right
-    parts = split(spec.predicate)
     columns = predicate_columns(spec.predicate, side, table)
     times = time_values(side_spec, table)
-    order = passing(parts.filters(side), side, columns, len(table))
+    order = passing(spec.parts.filters(side), side, columns, len(table))
     if order is None:
         order = np.arange(len(table))
     if (times[order][1:] < times[order][:-1]).any():
@@ -50,7 +48,7 @@ def rows_of(spec: JoinSpec, side: Side, table: pa.Table) -> Rows:
         columns = {name: vector.take(order) for name, vector in columns.items()}
     low, high = time_bounds(spec, side, times)
     batch = Batch(side, columns, np.arange(len(times)), times, low, high)
-    return Rows(side, table, times, Chunk(batch, choose_path(parts, side)))
+    return Rows(side, table, times, Chunk(batch, choose_path(spec.parts, side)))
 
 
 def split_rows(spec: JoinSpec, side: Side, tables: list[pa.Table]) -> list[Rows]:
@@ -58,10 +56,11 @@ def split_rows(spec: JoinSpec, side: Side, tables: list[pa.Table]) -> list[Rows]
     if not tables:
         return []
     whole = rows_of(spec, side, pa.concat_tables(tables))
-    if len(whole.table) <= CHUNK_ROWS_MAX:
-        return [whole] if len(whole.table) else []
-    cuts = range(0, len(whole.table), CHUNK_ROWS_MAX)
-    return [rows_of(spec, side, whole.table.slice(cut, CHUNK_ROWS_MAX)) for cut in cuts]
+    cuts = [slice(i, i + CHUNK_ROWS_MAX) for i in range(0, len(whole.times), CHUNK_ROWS_MAX)]
+    return [
+        Rows(side, whole.table[cut], whole.times[cut], Chunk(whole.chunk.batch.take(cut), whole.chunk.path))
+        for cut in cuts
+    ]
 
 
 def join_rows(spec: JoinSpec, new: list[Rows], stored: list[Rows]) -> Iterator[pa.Table]:

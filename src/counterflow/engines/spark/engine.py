@@ -21,15 +21,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import join_rows, split_rows
 from counterflow.engines.spark.metrics import OBSERVATION
-from counterflow.engines.spark.options import Spark, auto_layout, parse_layout
+from counterflow.engines.spark.options import PROVIDER, ROCKSDB, Spark, auto_layout, parse_layout
 from counterflow.engines.spark.routing import PACKED, Layout, pack
 from counterflow.errors import InputError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _observation_numbers = itertools.count(1)
 
 

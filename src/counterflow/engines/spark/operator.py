@@ -62,7 +62,7 @@ class CellOperator(StatefulProcessor):
         batch = Totals()
         tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
         new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
-        stored, hot, read = self._load(directory)
+        stored, hot, read = self._load(directory) if new else ([], 0, 0)
         yield from _result_frames(join_rows(self.spec, new, stored), batch)
         for piece in new:
             self._store(directory, piece)

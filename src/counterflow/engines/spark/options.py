@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from counterflow.errors import OptionError, UnsupportedError
 
 CELLS_MAX = 4096
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @dataclass(frozen=True)

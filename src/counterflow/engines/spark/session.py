@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from counterflow.engines.spark.java import ensure_java
+from counterflow.engines.spark.options import PROVIDER, ROCKSDB
 from counterflow.errors import MissingDependencyError
 
 SETTINGS = {
     # Python stateful operators need this state store.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    PROVIDER: ROCKSDB,
     # On a local disk, plain file renames take a third off a micro-batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

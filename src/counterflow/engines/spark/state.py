@@ -152,13 +152,15 @@ def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkE
     """
     groups: dict[tuple[Side, int], list[ChunkEntry]] = {}
     for entry in entries:
+        if entry.rows * MERGE_CHUNKS > CHUNK_ROWS_MAX:
+            continue
         window = (spec.left if entry.side == "left" else spec.right).window
         group = groups.setdefault((entry.side, entry.tier), [])
         times = [t for e in (*group, entry) for t in (e.time_min, e.time_max)]
         if max(times) - min(times) > window.size // MERGE_SPAN:
             group.clear()
         group.append(entry)
-        if len(group) == MERGE_CHUNKS and sum(e.rows for e in group) <= CHUNK_ROWS_MAX:
+        if len(group) == MERGE_CHUNKS:
             yield group
             groups[entry.side, entry.tier] = []
 

@@ -21,6 +21,10 @@ from counterflow.spec.wall_clock import date_of, timestamp_text
 Side = OneOf["left", "right"]
 
 
+def opposite(side: Side) -> Side:
+    return "right" if side == "left" else "left"
+
+
 @dataclass(frozen=True)
 class Column:
     side: Side

@@ -1,0 +1,259 @@
+"""From templates to machine code: write a module, name it by its content, import it, and let numba cache it.
+
+A second process, and every Spark worker on the machine, finds the file by the same name and loads the machine
+code from beside it. Nothing here is imported before a join is large enough to be worth compiling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from counterflow.kernels.compiled.source import Accept, column_dtype
+from counterflow.spec.expression import Column, Side, opposite
+
+HERE = Path(__file__).parent
+HOLES_END = "# ---- the text from here on is used as it stands\n"
+I8 = "int64[::1]"
+NUMBA = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
+UNSIGNED = {"i4": "uint32", "i8": "uint64"}
+
+
+@dataclass
+class CompileTimes:
+    """Seconds this process spent on compiling, or on loading what was compiled before."""
+
+    seconds: float = 0.0
+    modules: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+TIMES = CompileTimes()
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: COUNTERFLOW_CACHE_DIR, the user's cache, or a private temporary directory."""
+    candidates = []
+    if given := os.environ.get("COUNTERFLOW_CACHE_DIR"):
+        candidates.append(Path(given))
+    if home := os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"):
+        candidates.append(Path(home) / "counterflow")
+    candidates.append(Path(tempfile.gettempdir()) / f"counterflow-{os.getuid() if hasattr(os, 'getuid') else 'user'}")
+    for directory in candidates:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owned = not hasattr(os, "getuid") or directory.stat().st_uid == os.getuid()
+            if owned and os.access(directory, os.W_OK):
+                return directory
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="counterflow-"))
+
+
+@cache
+def load(text: str) -> ModuleType:
+    """The module with this text, compiled: its functions have explicit signatures."""
+    with TIMES.lock:
+        started = time.perf_counter()
+        name = "counterflow_" + hashlib.sha256(text.encode()).hexdigest()[:24]
+        path = cache_directory() / f"{name}.py"
+        if not path.exists() or path.read_text() != text:
+            part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+            part.write_text(text)
+            part.replace(path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # numba's cache refers to functions by their module
+        spec.loader.exec_module(module)
+        TIMES.seconds += time.perf_counter() - started
+        TIMES.modules += 1
+        return module
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that a predicate's kernels depend on, besides its compiled conditions."""
+
+    probing: Side
+    probe_columns: tuple[Column, ...]
+    stored_columns: tuple[Column, ...]
+    nullable: bool  # each row has one more column: a bit for each column that is NULL
+    hashed: bool  # each row has one more column: the hash of its equality keys
+    dimensions: int  # band keys of the index
+    key_dtypes: tuple[str, ...]  # of the keys that inequalities bound, for the scan
+
+    def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
+        found = [column_dtype(column.type) for column in columns]
+        return [d.str[1:] for d in found if d is not None] + ["u8"] * (self.nullable + self.hashed)
+
+    @property
+    def index(self) -> str:
+        """The template: where several cells are visited, their rows should lie side by side."""
+        return "blocks" if self.dimensions else "chains"
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """A row in the index: wide fields first, so that all are aligned."""
+        columns = [(f"c{i}", d) for i, d in enumerate(self.dtypes(self.stored_columns))]
+        fields = [*columns, ("row" if self.index == "blocks" else "back", "u4")]
+        return np.dtype(sorted(fields, key=lambda f: -int(f[1][1:])), align=True)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The compiled functions for one predicate and one probing side, each compiled when first used."""
+
+    shape: Shape
+    accept: Accept
+
+    @cached_property
+    def index(self) -> ModuleType:
+        """`append` and `probe`."""
+        shape, record = self.shape, self.shape.record
+        fields = [(name, record[name].str[1:]) for name in record.names or ()]
+        constants = f"""RECORD = from_dtype(np.dtype({fields}, align=True))
+DIMENSIONS, LINE = {shape.dimensions}, {max(64 // record.itemsize, 1)}
+KEYED = uint64[::1], float64[:, ::1], uint8[::1], float64[:, ::1]
+APPEND = int64(int64, int64, *KEYED, {self._stored}, {I8}, RECORD[::1], {I8}, {I8}, int64, int64)
+PROBE = void(
+    int64, *KEYED, {I8}, {I8}, {self._probing}, {self._constants},
+    {I8}, RECORD[::1], int64, int64[:, ::1], {I8}, {I8}, {I8}, {I8},
+)"""
+        width = len(shape.dtypes(shape.stored_columns))
+        holes = [
+            _function("record_values(record)", [f"return ({''.join(f'record.c{k}, ' for k in range(width))})"]),
+            _function("fill(record, columns, i)", [f"record.c{k} = columns[{k}][i]" for k in range(width)] or ["pass"]),
+        ]
+        return self._load(["places", shape.index], constants, holes)
+
+    @cached_property
+    def scan(self) -> ModuleType:
+        keys = _tuple(list(self.shape.key_dtypes))
+        constants = f"SCAN = void({I8}, {I8}, {I8}, {keys}, {keys}, {keys}, {self._scanned}, {I8}, {I8}, {I8})"
+        return self._load(["scan"], constants, [self._row_values, self._slice_may_match()])
+
+    @cached_property
+    def prefilter(self) -> ModuleType:
+        codes = _tuple(["u1", "u1"])
+        constants = f"""SCAN = void(
+    {I8}, {I8}, {I8}, {codes}, {codes}, {codes}, {self._scanned}, uint8[::1], uint64[::1], {I8}, {I8}, {I8}
+)"""
+        return self._load(["prefilter"], constants, [self._row_values, *_byte_tests()])
+
+    def _load(self, templates: list[str], constants: str, holes: list[str]) -> ModuleType:
+        texts = [(HERE / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
+        return load("\n\n\n".join([HEADER + constants, *self._common_holes(), *holes, *texts]) + "\n")
+
+    # --- types
+
+    @property
+    def _probing(self) -> str:
+        return _tuple(self.shape.dtypes(self.shape.probe_columns))
+
+    @property
+    def _stored(self) -> str:
+        return _tuple(self.shape.dtypes(self.shape.stored_columns))
+
+    @property
+    def _constants(self) -> str:
+        return f"types.Tuple(({''.join(f'{kind}, ' for kind in self.accept.constant_kinds)}))"
+
+    @property
+    def _scanned(self) -> str:
+        return f"{I8}, {I8}, {self._probing}, {I8}, {I8}, {self._stored}, {self._constants}"
+
+    # --- holes
+
+    def _common_holes(self) -> list[str]:
+        shape = self.shape
+        sides = {"probe": shape.probing, "stored": opposite(shape.probing)}
+        unpack, conditions = [], []
+        for role, columns in (("probe", shape.probe_columns), ("stored", shape.stored_columns)):
+            unpack += [f"{sides[role][0]}{i} = {role}[{i}]" for i in range(len(columns))]
+            if shape.nullable:
+                unpack.append(f"{sides[role][0]}_nulls = {role}[{len(columns)}]")
+        if shape.hashed:
+            conditions.append("same_hash = probe[-1] == stored[-1]")
+        verdict = self.accept.lines[-1].replace("accepted", "(accepted & same_hash)") if shape.hashed else ""
+        body = [*unpack, *conditions, *self.accept.lines[:-1], verdict or self.accept.lines[-1]]
+        width = len(shape.dtypes(shape.probe_columns))
+        return [
+            _function("accept(probe, stored, constants)", body),
+            _function("probe_values(columns, i)", [f"return ({''.join(f'columns[{k}][i], ' for k in range(width))})"]),
+        ]
+
+    @property
+    def _row_values(self) -> str:
+        width = len(self.shape.dtypes(self.shape.stored_columns))
+        return _function("row_values(columns, i)", [f"return ({''.join(f'columns[{k}][i], ' for k in range(width))})"])
+
+    def _slice_may_match(self) -> str:
+        """All rows of the slice are tested without a branch, so that the compiler makes vector instructions of it."""
+        lines, tests = [], []
+        for k, dtype in enumerate(self.shape.key_dtypes):
+            lines += [f"s{k} = keys[{k}][j : j + SLICE]", f"a{k}, b{k} = lower[{k}][p], upper[{k}][p]"]
+            if dtype in UNSIGNED:  # one unsigned comparison for both bounds
+                unsigned, signed = UNSIGNED[dtype], NUMBA[dtype]
+                lines.append(f"w{k} = {unsigned}({signed}(b{k} - a{k}))")
+                tests.append(f"({unsigned}({signed}(s{k}[i] - a{k})) <= w{k})")
+            else:  # NaN passes
+                tests += [f"(not (s{k}[i] < a{k}))", f"(not (s{k}[i] > b{k}))"]
+        if not tests:  # nothing bounds a key: the predicate itself
+            width = len(self.shape.dtypes(self.shape.stored_columns))
+            lines += [f"s{k} = columns[{k}][j : j + SLICE]" for k in range(width)]
+            values = "".join(f"s{k}[i], " for k in range(width))
+            tests.append(f"(accept(probe, ({values}), constants) != uint8(0))")
+        lines += [
+            "none = uint32(1)",
+            "for i in range(SLICE):",
+            f"    none = min(none, uint32(0) if {' & '.join(tests)} else uint32(1))",
+            "return none == uint32(0)",
+        ]
+        return _function("slice_may_match(keys, lower, upper, columns, probe, constants, p, j)", lines)
+
+
+HEADER = """import math
+
+import numpy as np
+from numba import float32, float64, from_dtype, int32, int64, njit, types, uint8, uint32, uint64, void
+
+from counterflow.kernels.compiled.intrinsics import prefetch
+
+OPTIONS = dict(cache=True, nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
+"""
+
+
+def _tuple(dtypes: list[str]) -> str:
+    return f"types.Tuple(({''.join(f'{NUMBA[d]}[::1], ' for d in dtypes)}))"
+
+
+def _function(signature: str, lines: list[str]) -> str:
+    return "\n".join(["@njit(**OPTIONS)", f"def {signature}:", *(f"    {line}" for line in lines)])
+
+
+def _byte_tests() -> list[str]:
+    head = []
+    for k in (0, 1):
+        head += [f"s{k} = codes[{k}][j : j + GROUP]", f"a{k}, w{k} = lower[{k}][p], width[{k}][p]"]
+    test = "(uint8(s0[i] - a0) <= w0) & (uint8(s1[i] - a1) <= w1)"
+    any_hit = ["none = uint8(1)", "for i in range(GROUP):", f"    none = min(none, uint8(0) if {test} else uint8(1))"]
+    return [
+        _function("group_may_match(codes, lower, width, p, j)", [*head, *any_hit, "return none == uint8(0)"]),
+        _function(
+            "mark_group(codes, lower, width, p, j, marks)",
+            [*head, "for i in range(GROUP):", f"    marks[i] = uint8({test})"],
+        ),
+    ]

@@ -1,0 +1,77 @@
+"""Template: the scan of a window with two bands, behind a filter on one byte a row and band.
+
+The byte is the low end of the key's grid cell: a row whose key is in the band has one of the probe's few bytes,
+so no pair is lost, and nearly all other rows are rejected 32 or 64 at a time.
+"""
+
+from numba import int64, njit
+
+# ---- holes: what stands here is only the meaning; `build` writes them
+
+OPTIONS, SCAN = {}, None
+
+
+def accept(probe, stored, constants):
+    """Whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
+
+
+def probe_values(columns, i):
+    """The predicate's columns of one probing row."""
+
+
+def row_values(columns, i):
+    """The predicate's columns of one stored row."""
+
+
+def group_may_match(codes, lower, width, p, j):
+    """Whether any of GROUP rows from j on has bytes that probe p looks for."""
+
+
+def mark_group(codes, lower, width, p, j, marks):
+    """Which of them."""
+
+
+# ---- the text from here on is used as it stands
+
+GROUP, BLOCK = 512, 8192
+
+# status: where to go on, and what was found
+AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
+
+
+@njit(SCAN, **OPTIONS)
+def scan(chosen, begins, ends, codes, lower, width, low, high, probing, at, tags, columns, constants,
+         marks, words, out_probe, out_tag, status):
+    """The chosen probes against the window rows from their `begins` to their `ends`; `words` are the `marks`."""
+    found, unsure, first_probe = status[FOUND], status[UNSURE], status[AT]
+    for block in range(status[AT_BLOCK], len(at), BLOCK):
+        for c in range(first_probe, len(chosen)):
+            p = chosen[c]
+            j, stop = max(block, begins[c]), min(block + BLOCK, ends[c])
+            if j >= stop:
+                continue
+            if found + BLOCK >= len(out_probe):
+                status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = block, c, found, unsure
+                return
+            values = probe_values(probing, p)
+            while j < stop:
+                after = min(j + GROUP, stop)
+                whole = after - j == GROUP
+                if whole:
+                    if not group_may_match(codes, lower, width, p, j):
+                        j = after
+                        continue
+                    mark_group(codes, lower, width, p, j, marks)
+                for word in range((after - j + 7) // 8):
+                    if whole and words[word] == 0:
+                        continue
+                    for k in range(j + 8 * word, min(j + 8 * word + 8, after)):
+                        verdict = accept(values, row_values(columns, k), constants)
+                        holds = int64(verdict != 0) & int64(at[k] >= low[p]) & int64(at[k] <= high[p])
+                        out_probe[found] = p
+                        out_tag[found] = tags[k]
+                        found += holds
+                        unsure |= holds & int64(verdict >> 1)
+                j = after
+        first_probe = 0
+    status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = len(at), 0, found, unsure

@@ -25,7 +25,7 @@ def computed(expression: Expression, side: Side, columns: Columns, n: int) -> Ve
         return None
 
 
-def _hash(key: Vector, scale: int) -> Array:
+def key_codes(key: Vector, scale: int) -> Array:
     """64 bits that are equal where Spark's `=` holds."""
     if key.type.is_float:
         values = key.values.astype(np.float64) + 0.0  # -0.0 equals 0.0
@@ -51,7 +51,7 @@ def row_hashes(times: Array, columns: Columns) -> Array:
     codes = _mix(times.view(np.uint64))
     for _, column in sorted(columns.items()):
         if column.type.name not in ("STRING", "BINARY", "DECIMAL"):
-            codes = _mix(codes + np.where(column.mask(), _hash(column, column.type.scale), np.uint64(0)))
+            codes = _mix(codes + np.where(column.mask(), key_codes(column, column.type.scale), np.uint64(0)))
     return codes
 
 
@@ -78,7 +78,7 @@ def equality_hashes(
         if key is None:
             return None
         scale = max(equality.left.type.scale, equality.right.type.scale)
-        code = _hash(key, scale)
+        code = key_codes(key, scale)
         if key.valid is not None:
             code = np.where(key.valid, code, np.uint64(0x9E37))
             if not equality.null_safe:
@@ -96,11 +96,11 @@ def stored_range(inequality: Inequality, stored: Side) -> tuple[Fraction | None,
 
 
 def key_bounds(
-    inequality: Inequality, stored: Side, probe: Vector, nan_meets_all: bool, as_float: bool
+    inequality: Inequality, stored: Side, probe: Vector, nan_meets_all: bool, in_float: bool
 ) -> tuple[Array | None, Array | None]:
     """The stored key's least and greatest value: left in [r + low, r + high], right in [l - high, l - low]."""
     low, high = stored_range(inequality, stored)
-    if not as_float and probe.values.dtype != object:
+    if not in_float and probe.values.dtype != object:
         return (
             None if low is None else _shifted(probe.values, ceil(low)),
             None if high is None else _shifted(probe.values, floor(high)),

@@ -51,10 +51,10 @@ class Ring:
                 self.columns[name] = kept.astype(object)
         self._note_order(at)
         for name, values in {"at": at, **columns}.items():
-            self._write(name, self.next, values)
+            self.write(name, self.next, values)
         if "reached" in self.columns:
             newest = self._newest_before(self.next)
-            self._write("reached", self.next, np.maximum(np.maximum.accumulate(at), newest))
+            self.write("reached", self.next, np.maximum(np.maximum.accumulate(at), newest))
         self.next += n
         return moved
 
@@ -84,7 +84,7 @@ class Ring:
 
     def live(self, column: str) -> Array:
         parts = [part for _, part in self.spans(column)]
-        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+        return np.concatenate(parts) if parts else self.columns[column][:0]
 
     def _note_order(self, at: Array) -> None:
         if not len(at):
@@ -105,7 +105,10 @@ class Ring:
             return int(np.iinfo(np.int64).min)
         return int(self.columns[self.reached][(row - 1) & (self.capacity - 1)])
 
-    def _write(self, name: str, row: int, values: Array) -> None:
+    def write(self, name: str, row: int, values: Array) -> None:
+        """Set a column of the rows from number `row` on."""
+        if name not in self.columns:
+            self.columns[name] = np.zeros(self.capacity, values.dtype)
         slot = row & (self.capacity - 1)
         head = min(len(values), self.capacity - slot)
         column = self.columns[name]

@@ -1,27 +1,36 @@
-"""The window store: one side's live tuples, as columnar chunks, with append, probe and expire.
+"""The window store: one side's live tuples, with append, probe and expire. All engines use it.
 
 A row has a coordinate `at`; a probing row has the range of coordinates that are in its window. What a
 coordinate is, its engine decides: the ordinal in the stream where tuples come in order (then one comparison
 serves duration, row and mixed windows alike), or the time where they come as they come.
+
+A small window is searched with numpy. Once it is worth it, the predicate is compiled; the answer is the same.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import io
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from counterflow.errors import EvaluationError
-from counterflow.kernels.access import AccessPath, SortedIndex
+from counterflow.errors import EvaluationError, StateError
+from counterflow.kernels.access import SortedIndex, choose_path
+from counterflow.kernels.compiled.source import NotCompilable
+from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_array
 from counterflow.kernels.evaluate import Columns, matches, one_sided
-from counterflow.kernels.vectors import Array, from_arrow_column
-from counterflow.spec.expression import Expression, Side, columns_of
+from counterflow.kernels.ring import Ring
+from counterflow.kernels.vectors import Array, Vector, dtype_of, from_arrow_column
+from counterflow.spec.expression import Column, Expression, Side, columns_of
+from counterflow.spec.split import Split
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
+COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
+COMPILE_AFTER_CANDIDATES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -42,81 +51,267 @@ class Batch:
         columns = {name: column.take(index) for name, column in self.columns.items()}
         return Batch(self.side, columns, self.rows[index], self.at[index], self.low[index], self.high[index])
 
-
-@dataclass
-class Chunk:
-    """A batch in the store, in the order of its coordinates; rows before `start` have expired."""
-
-    batch: Batch
-    path: AccessPath
-    start: int = 0
-
     @cached_property
-    def index(self) -> SortedIndex | None:
-        return self.path.index(self.batch.columns, len(self.batch))
+    def arrays(self) -> dict[str, Array]:
+        return {name: kernel_array(vector) for name, vector in self.columns.items()}
+
+    @property
+    def has_nulls(self) -> bool:
+        return any(vector.valid is not None for vector in self.columns.values())
 
 
-@dataclass
 class WindowStore:
-    """The live tuples of `side`; `path` says how they are indexed."""
+    """The live tuples of `side`, and how they are searched.
 
-    side: Side
-    path: AccessPath
-    predicate: Expression
-    chunks: deque[Chunk] = field(default_factory=deque)
+    `access` forces a path (the scan for algorithms that are defined by it); `compile_after` is the number of rows
+    after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        predicate: Expression,
+        parts: Split,
+        *,
+        access: Access = "auto",
+        threads: int = 1,
+        compile_after: int = COMPILE_AFTER,
+    ) -> None:
+        self.side, self.predicate = side, predicate
+        self.path = choose_path(parts, side)
+        self.access, self.threads = access, threads
+        self.compile_after: float = _compile_after(compile_after)
+        self.ring = Ring()
+        self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
+        self._compiled: CompiledWindow | None = None
+        self._nulls = False  # any seen, on either side
+        self._work = self._candidates = 0
+        self._sorted: tuple[int, int, SortedIndex | None] | None = None  # from and to which row
 
     def __len__(self) -> int:
-        return sum(len(chunk.batch) - chunk.start for chunk in self.chunks)
+        return len(self.ring)
+
+    @property
+    def nbytes(self) -> int:
+        """What the window takes, unused capacity included; not the texts that columns refer to."""
+        return self.ring.nbytes + (0 if self._compiled is None else self._compiled.nbytes)
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._compiled is not None
+
+    # --- append, expire
 
     def append(self, batch: Batch) -> None:
         assert batch.side == self.side
-        if len(batch):
-            in_order = bool((batch.at[1:] >= batch.at[:-1]).all())
-            self.add(Chunk(batch if in_order else batch.take(np.argsort(batch.at, kind="stable")), self.path))
-
-    def add(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
+        if not len(batch):
+            return
+        begin = self.ring.next
+        columns = {"row": batch.rows, **batch.arrays}
+        for name, vector in batch.columns.items():
+            if vector.valid is not None or f"{name} valid" in self.ring.columns:
+                self._note_validity(name)
+                columns[f"{name} valid"] = vector.mask()
+        moved = self.ring.append(batch.at, columns)
+        self._work += len(batch)
+        self._nulls |= batch.has_nulls
+        if self._compiled is None:
+            return
+        if moved or self._nulls != self._compiled.nullable:
+            self._compile()
+            return
+        with self._fallback():
+            self._compiled.append(self._compiled.keyed(self.side, batch.columns, batch.arrays, len(batch)), begin)
 
     def expire(self, before: int) -> None:
-        """Forget the rows with a coordinate less than `before`."""
-        for chunk in self.chunks:
-            chunk.start = max(chunk.start, int(np.searchsorted(chunk.batch.at, before, "left")))
-        while self.chunks and self.chunks[0].start == len(self.chunks[0].batch):
-            self.chunks.popleft()
+        """Forget the rows with a coordinate less than `before`; those between others that stay are kept with them."""
+        self.ring.expire(before)
 
-    def probe(self, probing: Batch) -> Iterator[tuple[Chunk, Array, Array]]:
-        """All pairs in the window that satisfy the predicate: a chunk, rows of `probing`, and rows of the chunk."""
-        for chunk in self.chunks:
-            for p, s in _candidates(chunk, probing):
-                left, right = (probing, chunk.batch) if probing.side == "left" else (chunk.batch, probing)
-                index = (p, s) if probing.side == "left" else (s, p)
-                hit = matches(self.predicate, left.columns, right.columns, *index)
-                if hit.any():
-                    yield chunk, p[hit], s[hit]
+    def _note_validity(self, name: str) -> None:
+        if f"{name} valid" not in self.ring.columns:  # no NULL until now
+            self.ring.columns[f"{name} valid"] = np.ones(self.ring.capacity, bool)
+
+    # --- probe
+
+    def probe(self, probing: Batch) -> Iterator[tuple[Array, Array]]:
+        """All pairs in the window that satisfy the predicate: places in `probing`, and ids of stored rows.
+
+        Some pairs at a time; the arrays are the caller's to keep.
+        """
+        if not len(self.ring) or not len(probing):
+            return
+        self._work += len(probing)
+        self._nulls |= probing.has_nulls
+        worth_it = self._work >= self.compile_after or self._candidates >= COMPILE_AFTER_CANDIDATES
+        if self._compiled is None and worth_it and self.compile_after != np.inf:
+            self._compile()
+        elif self._compiled is not None and self._nulls != self._compiled.nullable:
+            self._compile()
+        oldest = self.ring.search(probing.low, "left", self.ring.reached)
+        newest = self.ring.search(probing.high, "right") if self.ring.in_order else np.full(len(probing), self.ring.next)
+        newest = newest - 1
+        with self._fallback():
+            if self._compiled is not None:
+                keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
+                for task in self._compiled.probe(probing.side, keyed, probing.columns, oldest, newest):
+                    p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
+                    yield from self._checked(probing, p, rows, task.unsure)
+                return
+        for p, rows in self._numpy_candidates(probing, oldest, newest):
+            self._candidates += len(p)
+            yield from self._checked(probing, p, rows, unsure=True)
+
+    def _checked(self, probing: Batch, p: Array, rows: Array, unsure: bool) -> Iterator[tuple[Array, Array]]:
+        """What remains of candidates: the coordinate, if rows are not in its order, and the predicate if unsure."""
+        slots = rows & (self.ring.capacity - 1)
+        if not self.ring.in_order:
+            at = self.ring.columns["at"][slots]
+            inside = np.flatnonzero((at >= probing.low[p]) & (at <= probing.high[p]))
+            p, slots = p[inside], slots[inside]
+        for i in range(0, len(p), CANDIDATE_ROWS_MAX if unsure else max(len(p), 1)):
+            p_part, s_part = (a[i : i + CANDIDATE_ROWS_MAX] if unsure else a for a in (p, slots))
+            if unsure:
+                hit = np.flatnonzero(self._matches(probing, p_part, s_part))
+                p_part, s_part = p_part[hit], s_part[hit]
+            if len(p_part):
+                yield p_part.copy() if p_part.base is not None else p_part, self.ring.columns["row"][s_part]
+
+    def _matches(self, probing: Batch, p: Array, slots: Array) -> Array:
+        stored = self._vectors(slots)
+        everything = np.arange(len(p))
+        if probing.side == "left":
+            return matches(self.predicate, probing.columns, stored, p, everything)
+        return matches(self.predicate, stored, probing.columns, everything, p)
+
+    def _vectors(self, slots: Array) -> Columns:
+        """The predicate's columns of stored rows, as `kernels.evaluate` computes with them."""
+        found = {}
+        for name, type_ in self.types.items():
+            values, valid = self.ring.columns[name][slots], self.ring.columns.get(f"{name} valid")
+            if values.dtype != object:
+                values = values.astype(dtype_of(type_), copy=False)
+            found[name] = Vector(type_, values, None if valid is None else valid[slots])
+        return found
+
+    # --- compiled
+
+    def _compile(self) -> None:
+        """Make, or make anew, the compiled window over the rows that are there."""
+        with self._fallback():
+            window = CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
+            for begin, part in self.ring.spans("at"):
+                slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
+                vectors = self._vectors(slots)
+                arrays = {name: kernel_array(vector) for name, vector in vectors.items()}
+                window.append(window.keyed(self.side, vectors, arrays, len(slots)), begin)
+            self._compiled = window
+
+    def _fallback(self) -> _Fallback:
+        return _Fallback(self)
+
+    # --- numpy
+
+    def _numpy_candidates(self, probing: Batch, oldest: Array, newest: Array) -> Iterator[tuple[Array, Array]]:
+        """Candidate pairs as (probing row, stored row), each probe by the access that promises fewer of them."""
+        n, first = len(probing), self.ring.first
+        end = np.maximum(newest + 1, oldest)
+        if not (end > oldest).any():
+            return
+        index, ranges = self._sorted_index(), None
+        if index is not None:
+            ranges = self.path.ranges(index, probing.columns, n)
+        if index is None or ranges is None:
+            yield from _expand(np.arange(n), oldest, end)
+            return
+        indexed = (ranges[1] - ranges[0]) < (end - oldest)
+        plain = np.flatnonzero(~indexed & (end > oldest))
+        yield from _expand(plain, oldest[plain], end[plain])
+        chosen = np.flatnonzero(indexed & (end > oldest))
+        for p, k in _expand(chosen, ranges[0][chosen], ranges[1][chosen]):
+            rows = index.rows[k] + first
+            inside = (rows >= oldest[p]) & (rows < end[p])
+            if inside.any():
+                yield p[inside], rows[inside]
+
+    def _sorted_index(self) -> SortedIndex | None:
+        if self.access != "auto" and self.access != "index":
+            return None
+        live = (self.ring.first, self.ring.next)
+        if self._sorted is None or self._sorted[:2] != live:
+            slots = np.arange(*live) & (self.ring.capacity - 1)
+            self._sorted = (*live, self.path.sorted_index(self._vectors(slots), len(slots)))
+        return self._sorted[2]
+
+    # --- durable state
+
+    def snapshot(self) -> bytes:
+        """The live rows, for `restore`."""
+        slots = np.arange(self.ring.first, self.ring.next) & (self.ring.capacity - 1)
+        columns = {"at": pa.array(self.ring.columns["at"][slots]), "row": pa.array(self.ring.columns["row"][slots])}
+        for name, vector in self._vectors(slots).items():
+            missing = None if vector.valid is None else ~vector.valid
+            values = vector.values
+            if values.dtype == object and vector.type.is_exact:
+                values = np.array([str(v) for v in values], object)  # integers of any size
+            columns[f"column {name}"] = pa.array(values, mask=missing)
+        table = pa.table(columns).replace_schema_metadata({"window": self._fingerprint})
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write(table)
+        return sink.getvalue()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take the rows of a snapshot into this store, which must be empty and of the same join."""
+        if self.ring.next:
+            raise StateError("a snapshot is restored into an empty window")
+        try:
+            table = pa.ipc.open_stream(pa.py_buffer(snapshot)).read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StateError(f"the snapshot of the {self.side} window is damaged ({error}): start anew") from error
+        if (table.schema.metadata or {}).get(b"window") != self._fingerprint.encode():
+            raise StateError(f"the snapshot is not of the {self.side} window of this join: start anew")
+        columns = {}
+        for name, type_ in self.types.items():
+            column = table[f"column {name}"].combine_chunks()
+            valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
+            values = column.to_numpy(zero_copy_only=False)
+            if type_.is_exact and values.dtype == object:
+                values = np.array([0 if v is None else int(v) for v in values], object)
+            elif values.dtype == object:
+                filler = b"" if type_.name == "BINARY" else "" if type_.name == "STRING" else False
+                values = np.array([filler if v is None else v for v in values], dtype_of(type_))
+            else:
+                values = np.nan_to_num(values, copy=True) if valid is not None else values
+                values = values.astype(dtype_of(type_))
+            columns[name] = Vector(type_, values, valid)
+        at, rows = (table[name].to_numpy() for name in ("at", "row"))
+        self.append(Batch(self.side, columns, rows, at, at, at))
+
+    @property
+    def _fingerprint(self) -> str:
+        return f"{self.side} window of {self.predicate}"
 
 
-def _candidates(chunk: Chunk, probing: Batch) -> Iterator[tuple[Array, Array]]:
-    """Candidate pairs as (probing row, chunk row), each probe by the access that promises fewer of them."""
-    at, n = chunk.batch.at, len(probing)
-    begin = np.maximum(np.searchsorted(at, probing.low, "left"), chunk.start)
-    end = np.maximum(np.searchsorted(at, probing.high, "right"), begin)
-    if not (end > begin).any():
-        return
-    ranges = None
-    if chunk.index is not None:
-        ranges = chunk.path.ranges(chunk.index, probing.columns, n)
-    if ranges is None or chunk.index is None:
-        yield from _expand(np.arange(n), begin, end)
-        return
-    indexed = (ranges[1] - ranges[0]) < (end - begin)
-    plain = np.flatnonzero(~indexed & (end > begin))
-    yield from _expand(plain, begin[plain], end[plain])
-    chosen = np.flatnonzero(indexed & (end > begin))
-    for p, k in _expand(chosen, ranges[0][chosen], ranges[1][chosen]):
-        s = chunk.index.rows[k]
-        in_window = (s >= begin[p]) & (s < end[p])
-        if in_window.any():
-            yield p[in_window], s[in_window]
+class _Fallback:
+    """A window that cannot be compiled, or no longer, is searched with numpy."""
+
+    def __init__(self, store: WindowStore) -> None:
+        self.store = store
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        if kind is not None and issubclass(kind, NotCompilable):
+            self.store._compiled = None
+            self.store.compile_after = np.inf
+            return True
+        return False
+
+
+def _compile_after(rows: int) -> float:
+    """The environment variable COUNTERFLOW_COMPILE decides where it is set: always, never, or auto."""
+    return {"always": 0, "never": np.inf}.get(os.environ.get("COUNTERFLOW_COMPILE", "auto"), rows)
 
 
 def _expand(probes: Array, begin: Array, end: Array) -> Iterator[tuple[Array, Array]]:

@@ -12,7 +12,9 @@ nothing, because a tuple looks only at ordinals that arrived before it (`high`) 
 
 from __future__ import annotations
 
-from counterflow.kernels.access import choose_path
+from collections.abc import Iterator
+from typing import Any
+
 from counterflow.kernels.store import Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Expression
@@ -20,17 +22,20 @@ from counterflow.spec.split import Split
 
 
 class Kang:
-    def __init__(self, predicate: Expression, parts: Split) -> None:
-        self.left = WindowStore("left", choose_path(parts, "left"), predicate)
-        self.right = WindowStore("right", choose_path(parts, "right"), predicate)
+    """`options` are those of `WindowStore`."""
 
-    def process(self, left: Batch, right: Batch) -> list[tuple[Array, Array]]:
+    def __init__(self, predicate: Expression, parts: Split, **options: Any) -> None:
+        self.left = WindowStore("left", predicate, parts, **options)
+        self.right = WindowStore("right", predicate, parts, **options)
+
+    def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
         """Arrivals in, pairs of row ids (left, right) out."""
         self.left.append(left)
         self.right.append(right)
-        pairs = [(left.rows[p], chunk.batch.rows[s]) for chunk, p, s in self.right.probe(left)]
-        pairs += [(chunk.batch.rows[s], right.rows[p]) for chunk, p, s in self.left.probe(right)]
-        return pairs
+        for p, rows in self.right.probe(left):
+            yield left.rows[p], rows
+        for p, rows in self.left.probe(right):
+            yield rows, right.rows[p]
 
     def invalidate(self, left_before: int, right_before: int) -> None:
         """The horizons of the next arrivals: no tuple before them will be met again."""

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.blobs import gathered, to_blob
-from counterflow.kernels.access import row_hashes
+from counterflow.kernels.keys import row_hashes
 from counterflow.kernels.store import predicate_columns
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side

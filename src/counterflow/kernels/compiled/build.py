@@ -119,9 +119,7 @@ class Kernels:
     shape: Shape
     accept: Accept
 
-    @cached_property
-    def index(self) -> ModuleType:
-        """`append` and `probe`."""
+    def _index_holes(self) -> tuple[str, list[str]]:
         shape, record = self.shape, self.shape.record
         fields = [(name, record[name].str[1:]) for name in record.names or ()]
         constants = f"""RECORD = from_dtype(np.dtype({fields}, align=True))
@@ -137,7 +135,24 @@ PROBE = void(
             _function("record_values(record)", [f"return ({''.join(f'record.c{k}, ' for k in range(width))})"]),
             _function("fill(record, columns, i)", [f"record.c{k} = columns[{k}][i]" for k in range(width)] or ["pass"]),
         ]
-        return self._load(["places", shape.index], constants, holes)
+        return constants, holes
+
+    @cached_property
+    def index(self) -> ModuleType:
+        """`append` and `probe`."""
+        return self._load(["places", self.shape.index], *self._index_holes())
+
+    @cached_property
+    def stream(self) -> ModuleType:
+        """The same, and `stream`."""
+        constants, holes = self._index_holes()
+        keyed = "uint64[::1], float64[:, ::1], uint8[::1]"
+        constants += f"""
+STREAM = int64(
+    int64, int64, int64, int64, {keyed}, {self._stored}, {keyed}, {self._probing}, float64[:, ::1], {I8}, {I8},
+    {self._constants}, {I8}, RECORD[::1], {I8}, {I8}, int64[:, ::1], {I8}, {I8}, {I8}, {I8},
+)"""
+        return self._load(["places", self.shape.index, "stream"], constants, holes)
 
     @cached_property
     def scan(self) -> ModuleType:
@@ -173,7 +188,7 @@ PROBE = void(
 
     @property
     def _scanned(self) -> str:
-        return f"{I8}, {I8}, {self._probing}, {I8}, {I8}, {self._stored}, {self._constants}"
+        return f"{self._probing}, int64, int64, {self._stored}, {self._constants}"
 
     # --- holes
 

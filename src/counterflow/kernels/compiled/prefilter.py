@@ -40,11 +40,10 @@ AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
 
 
 @njit(SCAN, **OPTIONS)
-def scan(chosen, begins, ends, codes, lower, width, low, high, probing, at, tags, columns, constants,
-         marks, words, out_probe, out_tag, status):
-    """The chosen probes against the window rows from their `begins` to their `ends`; `words` are the `marks`."""
+def scan(chosen, begins, ends, codes, lower, width, probing, base, count, columns, constants, marks, words, out_probe, out_row, status):
+    """The chosen probes against the rows from their `begins` to their `ends`; `words` are the `marks`."""
     found, unsure, first_probe = status[FOUND], status[UNSURE], status[AT]
-    for block in range(status[AT_BLOCK], len(at), BLOCK):
+    for block in range(status[AT_BLOCK], count, BLOCK):
         for c in range(first_probe, len(chosen)):
             p = chosen[c]
             j, stop = max(block, begins[c]), min(block + BLOCK, ends[c])
@@ -67,11 +66,11 @@ def scan(chosen, begins, ends, codes, lower, width, low, high, probing, at, tags
                         continue
                     for k in range(j + 8 * word, min(j + 8 * word + 8, after)):
                         verdict = accept(values, row_values(columns, k), constants)
-                        holds = int64(verdict != 0) & int64(at[k] >= low[p]) & int64(at[k] <= high[p])
+                        holds = int64(verdict != 0)
                         out_probe[found] = p
-                        out_tag[found] = tags[k]
+                        out_row[found] = base + k
                         found += holds
                         unsure |= holds & int64(verdict >> 1)
                 j = after
         first_probe = 0
-    status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = len(at), 0, found, unsure
+    status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = count, 0, found, unsure

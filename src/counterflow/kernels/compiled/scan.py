@@ -36,11 +36,10 @@ AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
 
 
 @njit(SCAN, **OPTIONS)
-def scan(chosen, begins, ends, keys, lower, upper, low, high, probing, at, tags, columns, constants,
-         out_probe, out_tag, status):
-    """The chosen probes against the window rows from their `begins` to their `ends`."""
+def scan(chosen, begins, ends, keys, lower, upper, probing, base, count, columns, constants, out_probe, out_row, status):
+    """The chosen probes against `count` rows, numbered from `base`, from their `begins` to their `ends`."""
     found, unsure, first_probe = status[FOUND], status[UNSURE], status[AT]
-    for block in range(status[AT_BLOCK], len(at), BLOCK):
+    for block in range(status[AT_BLOCK], count, BLOCK):
         for c in range(first_probe, len(chosen)):
             p = chosen[c]
             j, stop = max(block, begins[c]), min(block + BLOCK, ends[c])
@@ -55,11 +54,11 @@ def scan(chosen, begins, ends, keys, lower, upper, low, high, probing, at, tags,
                 if after - j < SLICE or slice_may_match(keys, lower, upper, columns, values, constants, p, j):
                     for k in range(j, after):
                         verdict = accept(values, row_values(columns, k), constants)
-                        holds = int64(verdict != 0) & int64(at[k] >= low[p]) & int64(at[k] <= high[p])
+                        holds = int64(verdict != 0)
                         out_probe[found] = p
-                        out_tag[found] = tags[k]
+                        out_row[found] = base + k
                         found += holds
                         unsure |= holds & int64(verdict >> 1)
                 j = after
         first_probe = 0
-    status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = len(at), 0, found, unsure
+    status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = count, 0, found, unsure

@@ -1,0 +1,404 @@
+"""A window that compiled code searches: the index over a ring's rows, and the scan of the ring itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from counterflow.kernels.access import AccessPath
+from counterflow.kernels.compiled.build import Kernels, Shape
+from counterflow.kernels.compiled.source import NotCompilable, column_dtype, compile_predicate
+from counterflow.kernels.evaluate import Columns
+from counterflow.kernels.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
+from counterflow.kernels.pairs import PAIRS_MAX, Pairs
+from counterflow.kernels.ring import Ring
+from counterflow.kernels.vectors import Array, Vector
+from counterflow.spec.expression import Column, Expression, Side, opposite
+from counterflow.spec.split import Inequality
+
+Access = Literal["auto", "index", "scan", "prefilter"]
+NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
+STATUS = 8
+AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
+CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
+EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
+GROUP = 512  # rows that the prefilter tests at once
+CODES = 250  # of 256 grid cells that a byte tells apart
+
+
+def kernel_array(vector: Vector) -> Array:
+    """A column as kernels hold it: in its own width, contiguous, and writable (numba tells these types apart)."""
+    dtype = column_dtype(vector.type)
+    values = vector.values
+    if dtype is None or values.dtype == object:
+        return values
+    return np.require(values, dtype, ["C", "W", "A"])
+
+
+@dataclass
+class Keyed:
+    """Rows of one side with what kernels need of them."""
+
+    hashes: Array
+    keys: Array
+    usable: Array
+    columns: tuple[Array, ...]
+
+
+class CompiledWindow:
+    """Searches a ring. Raises NotCompilable where it cannot: then the window is searched without it."""
+
+    def __init__(
+        self, ring: Ring, path: AccessPath, predicate: Expression, access: Access, nullable: bool, threads: int
+    ) -> None:
+        self.ring, self.path, self.threads, self.nullable = ring, path, threads, nullable
+        accept = compile_predicate(predicate, nullable)
+        self.complete = accept.complete
+        self.constants = tuple(accept.constants)
+        self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
+        if access == "auto":
+            access = "index" if path.equalities or path.bands else "scan"
+        if access == "prefilter" and len(path.bands) < 2:
+            access = "scan"
+        self.access = access
+        if access == "scan" and not any(accept.columns.values()):
+            raise NotCompilable("no condition has a compiled form")
+        probing = opposite(path.stored)
+        key_dtypes = tuple(np.dtype(column_dtype(i.key(path.stored).type)).str[1:] for i in self.scan_keys)
+        hashed = bool(path.equalities) and not accept.complete
+        columns = {side: tuple(found) for side, found in accept.columns.items()}
+        shape = Shape(
+            probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), key_dtypes
+        )
+        self.kernels = Kernels(shape, accept)
+        self.bands: Array | None = None
+        self.heads = self.records = self.pool = np.empty(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self.heads.nbytes + self.records.nbytes
+
+    @property
+    def _extra(self) -> list[str]:
+        """The columns that kernels need besides the predicate's own."""
+        return ["nulls"] * self.nullable + ["hash"] * self.kernels.shape.hashed
+
+    def stored_columns(self, part: slice) -> tuple[Array, ...]:
+        names = [column.name for column in self.kernels.shape.stored_columns] + self._extra
+        return tuple(self.ring.columns[name][part] for name in names)
+
+    # --- rows in
+
+    def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> Keyed:
+        """Keys and columns of some rows. `arrays` has their columns as `kernel_array`s."""
+        shape = self.kernels.shape
+        hashes, usable = np.zeros(n, np.uint64), np.full(n, BY_KEY, np.uint8)
+        if self.path.equalities:
+            hashed = equality_hashes(self.path.equalities, side, columns, n)
+            if hashed is None:
+                usable[:] = ANYWHERE
+            else:
+                hashes = np.require(hashed[0], np.uint64, ["C", "W"])
+                usable[~hashed[1]] = NOWHERE
+        keys = np.empty((len(self.path.bands), n), np.float64)
+        for k, band in enumerate(self.path.bands):
+            key = computed(band.key(side), side, columns, n)
+            if key is None:
+                usable[usable == BY_KEY] = ANYWHERE
+            else:
+                keys[k] = as_float(key)
+                if key.valid is not None:
+                    usable[~key.valid] = NOWHERE
+        wanted = shape.stored_columns if side == self.path.stored else shape.probe_columns
+        extra: tuple[Array, ...] = ()
+        if self.nullable:
+            extra += (null_bits(wanted, columns, n),)
+        if shape.hashed:
+            extra += (hashes,)
+        found = tuple(arrays[column.name] for column in wanted)
+        if any(array.dtype == object for array in found):
+            raise NotCompilable("a number needs more than 64 bits")
+        return Keyed(hashes, keys, usable, found + extra)
+
+    def append(self, rows: Keyed, begin: int) -> None:
+        """Rows that are in the ring from number `begin` on go into the index."""
+        n, shape = len(rows.usable), self.kernels.shape
+        for name, values in zip(self._extra, rows.columns[len(shape.stored_columns) :], strict=True):
+            self.ring.write(name, begin, values)
+        if self.access == "prefilter":
+            self._append_codes(rows, begin)
+        if self.access != "index":
+            return
+        if self.bands is None:
+            self._start(rows)
+        assert self.bands is not None
+        kernel, done = self.kernels.index, 0
+        while True:
+            done = kernel.append(
+                done, n, rows.hashes, rows.keys, rows.usable, self.bands, rows.columns,
+                self.heads, self.records, self.pool, _scratch()[0], self.ring.first, begin,
+            )  # fmt: skip
+            if done == n:
+                return
+            self.records = _grown(self.records, 2 * len(self.records))
+
+    def _start(self, rows: Keyed) -> None:
+        """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
+        self.bands = self._band_table(rows.keys)
+        capacity, record = self.ring.capacity, self.kernels.shape.record
+        self.heads = np.empty(capacity + 1, np.int64)
+        self.records = np.empty(capacity, record)
+        self.pool = np.full(40, -1, np.int64)
+        if self.kernels.shape.index == "blocks":
+            self.heads[:] = 0
+            self.pool[0] = self.pool[32] = 0
+        else:
+            self.heads[:] = EMPTY
+
+    def _band_table(self, keys: Array) -> Array:
+        """What `places` needs of each band. A cell is as wide as the band, so a probe meets two or three of them."""
+        stored, probing = self.path.stored, opposite(self.path.stored)
+        table = np.zeros((len(self.path.bands), 7))
+        for k, band in enumerate(self.path.bands):
+            low, high = (float(b) for b in stored_range(band, stored) if b is not None)
+            magnitude = band.magnitude + abs(low) + abs(high)
+            size, spread = _typical(keys[k])
+            width = max(high - low, 0.0) + 2 * SLACK[band.rounds] * (size + magnitude)
+            if self.access == "prefilter":
+                width = max(width, spread / CODES)
+            width = width or spread / 2**20 or 1.0
+            nan = (probing in band.nan_sides, stored in band.nan_sides)
+            table[k] = (low, high, magnitude, SLACK[band.rounds], 1 / width, *nan)
+        return table
+
+    # --- the prefilter's bytes
+
+    def _append_codes(self, rows: Keyed, begin: int) -> None:
+        if self.bands is None:
+            self.bands = self._band_table(rows.keys)
+        wild = self.bands[:, 6] != 0
+        if (np.isnan(rows.keys[wild])).any():
+            raise NotCompilable("a NaN that matches anything has no byte")
+        for k in (0, 1):
+            codes = _cells(rows.keys[k], self.bands[k, 4]).astype(np.uint8)
+            self.ring.write(f"code{k}", begin, codes)
+
+    def _code_ranges(self, keys: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        assert self.bands is not None
+        lower, widths = [], []
+        for key, (low, high, magnitude, slack, per_unit, nan_meets_all, _) in zip(keys, self.bands, strict=True):
+            with np.errstate(invalid="ignore", over="ignore"):
+                spare = (np.abs(key) + magnitude) * slack
+                least, most = key + low - spare, key + high + spare
+            alone = np.isnan(key) & (nan_meets_all == 0)
+            least = np.where(np.isfinite(least), least, np.where(alone, np.nan, -np.inf))
+            most = np.where(np.isfinite(most), most, np.nan)
+            first, last = _cells(least, per_unit), _cells(most, per_unit)
+            lower.append(first.astype(np.uint8))
+            widths.append(np.clip(last - first, 0, 255).astype(np.uint8))
+        return tuple(lower), tuple(widths)
+
+    # --- probes
+
+    def probe(self, side: Side, rows: Keyed, columns: Columns, oldest: Array, newest: Array) -> Iterator[Task]:
+        """Tasks with some pairs each: numbers of probing rows, and of stored rows between `oldest` and `newest`."""
+        n = len(rows.usable)
+        if self.access != "scan" and self.bands is None:
+            return
+        parts = min(self.threads, max(n // 64, 1))
+        cuts = np.linspace(0, n, parts + 1).astype(int)
+        bounds = ScanBounds(self, columns, rows, n)
+        tasks = [Task(self, rows, bounds, oldest, newest, int(a), int(b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        while tasks:
+            if len(tasks) == 1:
+                tasks[0].step()
+            else:
+                list(_pool(self.threads).map(Task.step, tasks))
+            for task in tasks:
+                if task.pairs.count:
+                    yield task
+            tasks = [task for task in tasks if not task.done]
+
+
+class ScanBounds:
+    """What the scan's vector instructions test; computed when the first probe is scanned."""
+
+    def __init__(self, window: CompiledWindow, columns: Columns, rows: Keyed, n: int) -> None:
+        self.window, self.columns, self.rows, self.n = window, columns, rows, n
+        self._found: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None
+
+    def get(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        if self._found is None:
+            window = self.window
+            if window.access == "prefilter":
+                self._found = window._code_ranges(self.rows.keys)
+            else:
+                found = [_scan_bounds(i, window.path.stored, self.columns, self.n) for i in window.scan_keys]
+                self._found = tuple(low for low, _ in found), tuple(high for _, high in found)
+        return self._found
+
+
+@dataclass
+class Task:
+    """Some probes on their way through the index, and those that it leaves over through the scan."""
+
+    window: CompiledWindow
+    rows: Keyed
+    bounds: ScanBounds
+    oldest: Array
+    newest: Array
+    begin: int
+    end: int
+    pairs: Pairs = field(default_factory=Pairs)
+    unsure: bool = False
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def step(self) -> None:
+        """Find pairs until the buffer is full or all are found."""
+        self.pairs.count, self.unsure = 0, False
+        self.done = next(self._steps, None) is None
+
+    def _run(self) -> Iterator[bool]:
+        """Yields True whenever the buffer should be emptied."""
+        window, rows = self.window, self.rows
+        over = np.arange(self.begin, self.end)
+        if window.access == "index":
+            kernel, status = window.kernels.index, np.zeros(STATUS, np.int64)
+            status[AT] = self.begin
+            chains = np.empty(CHAINS, np.int64)
+            while True:
+                status[FOUND] = self.pairs.count
+                kernel.probe(
+                    self.end, rows.hashes, rows.keys, rows.usable, window.bands, self.oldest, self.newest,
+                    rows.columns, window.constants, window.heads, window.records, window.ring.first, chains,
+                    self.pairs.probes, self.pairs.rows, over, status,
+                )  # fmt: skip
+                if not (yield from self._after(status, finished=status[AT] == self.end and status[WAITING] == 0)):
+                    break
+            over = over[: status[LEFT_OVER]].copy()
+        if len(over):
+            for begin, at in window.ring.spans("at"):
+                yield from self._scan(over, begin, len(at))
+
+    def _scan(self, chosen: Array, begin: int, n: int) -> Iterator[bool]:
+        window, ring = self.window, self.window.ring
+        slot = begin & (ring.capacity - 1)
+        part = slice(slot, slot + n)
+        begins = np.clip(self.oldest[chosen] - begin, 0, n)
+        ends = np.clip(self.newest[chosen] + 1 - begin, 0, n)
+        lower, upper = self.bounds.get()
+        stored = window.stored_columns(part)
+        status = np.zeros(STATUS, np.int64)
+        kernel: ModuleType
+        if window.access == "prefilter":
+            kernel, keys = window.kernels.prefilter, (ring.columns["code0"][part], ring.columns["code1"][part])
+            marks = np.empty(GROUP, np.uint8)
+            extra: tuple[Array, ...] = (marks, marks.view(np.uint64))
+        else:
+            kernel, extra = window.kernels.scan, ()
+            keys = tuple(ring.columns[i.key(window.path.stored).name][part] for i in window.scan_keys)  # type: ignore[union-attr]
+        while True:
+            status[FOUND] = self.pairs.count
+            self.pairs.reserve(kernel.BLOCK + 1)
+            kernel.scan(
+                chosen, begins, ends, keys, lower, upper, self.rows.columns, begin, n, stored, window.constants,
+                *extra, self.pairs.probes, self.pairs.rows, status,
+            )  # fmt: skip
+            if not (yield from self._after(status, finished=status[AT_BLOCK] >= n)):
+                return
+
+    def _after(self, status: Array, finished: bool) -> Iterator[bool]:
+        """After a call: hand out the pairs, or make room for more. Returns whether the call must be repeated."""
+        self.pairs.count = int(status[FOUND])
+        self.unsure |= bool(status[UNSURE])
+        if finished:
+            return False
+        if self.pairs.count >= PAIRS_MAX // 2:
+            status[UNSURE] = 0
+            yield True
+        else:
+            self.pairs.reserve(max(int(status[WAITING]), len(self.pairs.probes) - self.pairs.count) + 2)
+        return True
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
+
+
+@cache
+def _scratch() -> Array:
+    return np.empty((1, 64), np.int64)
+
+
+def _grown(records: Array, capacity: int) -> Array:
+    grown = np.empty(capacity, records.dtype)
+    grown[: len(records)] = records
+    return grown
+
+
+def _typical(keys: Array) -> tuple[float, float]:
+    """How large keys are, and over what range they spread; outliers are left out."""
+    finite = keys[np.isfinite(keys)]
+    if not len(finite):
+        return 0.0, 0.0
+    low, high = np.quantile(finite, [0.02, 0.98])
+    return float(max(abs(low), abs(high))), float(high - low)
+
+
+def _cells(values: Array, per_unit: float) -> Array:
+    """As `cell` in `places`."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.floor(values * per_unit)
+    return np.clip(np.where(np.isnan(scaled), 1e18, scaled), -1e18, 1e18).astype(np.int64)
+
+
+def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
+    """Whether vector instructions can compare the column itself."""
+    if not isinstance(key, Column) or key.type.is_decimal:
+        return False
+    return key.type.is_float or (inequality.rounds == "exact" and column_dtype(key.type) is not None)
+
+
+def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int) -> tuple[Array, Array]:
+    """Between which values the stored column lies, in its own type; too wide rather than too narrow."""
+    probing = opposite(stored)
+    dtype: Any = column_dtype(inequality.key(stored).type)
+    floating = dtype.kind == "f"
+    least, most = (-np.inf, np.inf) if floating else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    lower, upper = np.full(n, least, dtype), np.full(n, most, dtype)
+    key = computed(inequality.key(probing), probing, columns, n)
+    if key is None or (key.values.dtype == object and not floating):
+        return lower, upper
+    low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
+    with np.errstate(over="ignore"):
+        if low is not None:
+            lower = _rounded(low, dtype, -np.inf) if floating else np.clip(low, least, most).astype(dtype)
+        if high is not None:
+            upper = _rounded(high, dtype, np.inf) if floating else np.clip(high, least, most).astype(dtype)
+    return lower, upper
+
+
+def _rounded(bounds: Array, dtype: Any, away: float) -> Array:
+    if dtype == np.float64:
+        return bounds
+    return np.nextafter(bounds.astype(np.float32), np.float32(away))
+
+
+def null_bits(columns: tuple[Column, ...], vectors: Columns, n: int) -> Array:
+    """A bit for each column of a row that is NULL."""
+    bits = np.zeros(n, np.uint64)
+    for i, column in enumerate(columns):
+        valid = vectors[column.name].valid
+        if valid is not None:
+            bits |= np.where(valid, np.uint64(0), np.uint64(1 << i))
+    return bits

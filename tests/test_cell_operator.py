@@ -89,7 +89,7 @@ def test_any_batches_and_watermarks(left, right, data):
         parts = [t.slice(a, max(0, b - a)) for t, a, b in zip((left, right), start, end, strict=True)]
         start = tuple(max(a, b) for a, b in zip(start, end, strict=True))
         if data.draw(st.booleans()):
-            operator_module.HOT = state.HotChunks()  # another worker: everything is read back
+            operator_module.HOT = state.HotCells()  # another worker: everything is read back
         cell.batch(*parts, watermark)
         for side, part in enumerate(parts):
             times = part["ts"].cast("int64").to_pylist()
@@ -133,7 +133,7 @@ def test_large_inputs_are_cut_into_pieces(monkeypatch):
     spec = build_spec(left.schema, right.schema, **options)
     new = [p for side, t in (("left", left), ("right", right)) for p in cell_module.split_rows(spec, side, [t])]
     assert [len(piece.table) for piece in new] == [100, 100, 100, 50] * 2
-    found = pa.concat_tables(cell_module.join_rows(spec, new, []))
+    found = pa.concat_tables(cell_module.CellWindows(spec).join(new))
     want = cf.window_join(left, right, **options)
     assert len(want) > 50
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, want.to_pylist()))

@@ -20,8 +20,9 @@ SHRINK = 8  # when no more than this part of the capacity is used, it is halved 
 class Ring:
     """Named columns of equal capacity, a power of two."""
 
-    def __init__(self) -> None:
-        self.capacity = CAPACITY_MIN
+    def __init__(self, expected_rows: int = 0) -> None:
+        self.capacity_min = max(CAPACITY_MIN, 1 << max(expected_rows - 1, 0).bit_length())
+        self.capacity = self.capacity_min
         self.first = 0  # the oldest live row
         self.next = 0  # the row to come
         self.in_order = True  # coordinates never went back
@@ -120,7 +121,7 @@ class Ring:
         while capacity < needed:
             capacity *= 2
         if needed * SHRINK <= capacity:
-            while capacity > CAPACITY_MIN and needed * 4 <= capacity:
+            while capacity > self.capacity_min and needed * 4 <= capacity:
                 capacity //= 2
         if capacity == self.capacity:
             return False

@@ -25,7 +25,7 @@ from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_a
 from counterflow.kernels.evaluate import Columns, matches, one_sided
 from counterflow.kernels.ring import Ring
 from counterflow.kernels.vectors import Array, Vector, dtype_of, from_arrow_column
-from counterflow.spec.expression import Column, Expression, Side, columns_of
+from counterflow.spec.expression import Expression, Side, columns_of
 from counterflow.spec.split import Split
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
@@ -64,7 +64,8 @@ class WindowStore:
     """The live tuples of `side`, and how they are searched.
 
     `access` forces a path (the scan for algorithms that are defined by it); `compile_after` is the number of rows
-    after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel.
+    after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel; a window
+    that is expected to hold `expected_rows` need not grow to them.
     """
 
     def __init__(
@@ -76,12 +77,13 @@ class WindowStore:
         access: Access = "auto",
         threads: int = 1,
         compile_after: int = COMPILE_AFTER,
+        expected_rows: int = 0,
     ) -> None:
         self.side, self.predicate = side, predicate
         self.path = choose_path(parts, side)
         self.access, self.threads = access, threads
         self.compile_after: float = _compile_after(compile_after)
-        self.ring = Ring()
+        self.ring = Ring(expected_rows)
         self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
         self._compiled: CompiledWindow | None = None
         self._nulls = False  # any seen, on either side
@@ -142,14 +144,12 @@ class WindowStore:
             return
         self._work += len(probing)
         self._nulls |= probing.has_nulls
-        worth_it = self._work >= self.compile_after or self._candidates >= COMPILE_AFTER_CANDIDATES
-        if self._compiled is None and worth_it and self.compile_after != np.inf:
-            self._compile()
-        elif self._compiled is not None and self._nulls != self._compiled.nullable:
+        if self._should_compile():
             self._compile()
         oldest = self.ring.search(probing.low, "left", self.ring.reached)
-        newest = self.ring.search(probing.high, "right") if self.ring.in_order else np.full(len(probing), self.ring.next)
-        newest = newest - 1
+        newest = np.full(len(probing), self.ring.next - 1)
+        if self.ring.in_order:
+            newest = self.ring.search(probing.high, "right") - 1
         with self._fallback():
             if self._compiled is not None:
                 keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
@@ -194,6 +194,12 @@ class WindowStore:
         return found
 
     # --- compiled
+
+    def _should_compile(self) -> bool:
+        if self._compiled is not None:
+            return self._nulls != self._compiled.nullable
+        worth_it = self._work >= self.compile_after or self._candidates >= COMPILE_AFTER_CANDIDATES
+        return worth_it and self.compile_after != np.inf
 
     def _compile(self) -> None:
         """Make, or make anew, the compiled window over the rows that are there."""

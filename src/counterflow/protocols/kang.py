@@ -22,11 +22,13 @@ from counterflow.spec.split import Split
 
 
 class Kang:
-    """`options` are those of `WindowStore`."""
+    """`expected_rows` of the left and the right window; the other `options` are those of `WindowStore`."""
 
-    def __init__(self, predicate: Expression, parts: Split, **options: Any) -> None:
-        self.left = WindowStore("left", predicate, parts, **options)
-        self.right = WindowStore("right", predicate, parts, **options)
+    def __init__(
+        self, predicate: Expression, parts: Split, expected_rows: tuple[int, int] = (0, 0), **options: Any
+    ) -> None:
+        self.left = WindowStore("left", predicate, parts, expected_rows=expected_rows[0], **options)
+        self.right = WindowStore("right", predicate, parts, expected_rows=expected_rows[1], **options)
 
     def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
         """Arrivals in, pairs of row ids (left, right) out."""

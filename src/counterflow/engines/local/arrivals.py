@@ -45,6 +45,10 @@ class Arrivals:
         """The tuples whose rank is in [begin, end)."""
         return _between(self.left, begin, end), _between(self.right, begin, end)
 
+    def window_rows(self) -> tuple[int, int]:
+        """The most rows that the left and the right window hold at any time."""
+        return _most_in_window(self.right), _most_in_window(self.left)
+
     def horizons(self, rank: int) -> tuple[int, int]:
         """The first (left, right) ordinals that tuples from this rank on may still meet."""
         return _next_horizon(self.right, rank), _next_horizon(self.left, rank)
@@ -53,6 +57,10 @@ class Arrivals:
 def _between(side: Ordered, begin: int, end: int) -> Batch:
     first, last = np.searchsorted(side.batch_rank, [begin, end])
     return side.batch.take(slice(int(first), int(last)))
+
+
+def _most_in_window(probing: Ordered) -> int:
+    return int((probing.batch.high - probing.batch.low).max(initial=-1)) + 1
 
 
 def _next_horizon(side: Ordered, rank: int) -> int:

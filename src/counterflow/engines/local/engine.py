@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from counterflow.engines.local.arrivals import Arrivals, arrivals_of
 from counterflow.errors import OptionError, UnsupportedError
 from counterflow.kernels.gather import gather
+from counterflow.kernels.store import COMPILE_AFTER
 from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
@@ -33,6 +35,11 @@ class Local:
     workers: int = 1
     batch_rows: int = TABLE_BATCH_ROWS
     progress: Progress | None = None
+
+    @property
+    def threads(self) -> int:
+        """A table's rows are probed in parallel where no algorithm is asked for."""
+        return (os.cpu_count() or 1) if self.algorithm == "auto" else 1
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -59,7 +66,10 @@ def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) 
 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure."""
-    join = Kang(spec.predicate, spec.parts)
+    left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
+    compile_after = 0 if arrivals.total >= COMPILE_AFTER else COMPILE_AFTER
+    windows = left_rows, right_rows
+    join = Kang(spec.predicate, spec.parts, windows, threads=engine.threads, compile_after=compile_after)
     found: list[tuple[Array, Array]] = []
     pairs = 0
     for begin in range(0, arrivals.total, engine.batch_rows):

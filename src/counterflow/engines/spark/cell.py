@@ -1,4 +1,4 @@
-"""One cell's join: new rows against stored chunks. It knows nothing of Spark.
+"""One cell's join: new rows against the windows, and the windows themselves. It knows nothing of Spark.
 
 Rows come in any order up to the watermark's delay, so coordinates are times: a new row meets the opposite
 rows within its window, earlier or later. A pair is found once, when the second of the two comes.
@@ -6,15 +6,14 @@ rows within its window, earlier or later. A pair is found once, when the second 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from counterflow.kernels.access import choose_path
 from counterflow.kernels.gather import gather
-from counterflow.kernels.store import Batch, Chunk, WindowStore, passing, predicate_columns
+from counterflow.kernels.store import Batch, WindowStore, passing, predicate_columns
 from counterflow.kernels.times import time_bounds, time_values
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
@@ -25,12 +24,18 @@ CHUNK_ROWS_MAX = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one side, sorted by time: the payload as a table, and what the predicate needs of it as a chunk."""
+    """Rows of one side, sorted by time: the payload as a table, and what the predicate needs of it as a batch."""
 
     side: Side
     table: pa.Table
-    times: Array
-    chunk: Chunk
+    batch: Batch
+
+    @property
+    def times(self) -> Array:
+        return self.batch.at
+
+    def __getitem__(self, part: slice) -> Rows:
+        return Rows(self.side, self.table[part], self.batch.take(part))
 
 
 def rows_of(spec: JoinSpec, side: Side, table: pa.Table) -> Rows:
@@ -48,7 +53,7 @@ def rows_of(spec: JoinSpec, side: Side, table: pa.Table) -> Rows:
         columns = {name: vector.take(order) for name, vector in columns.items()}
     low, high = time_bounds(spec, side, times)
     batch = Batch(side, columns, np.arange(len(times)), times, low, high)
-    return Rows(side, table, times, Chunk(batch, choose_path(spec.parts, side)))
+    return Rows(side, table, batch)
 
 
 def split_rows(spec: JoinSpec, side: Side, tables: list[pa.Table]) -> list[Rows]:
@@ -56,33 +61,82 @@ def split_rows(spec: JoinSpec, side: Side, tables: list[pa.Table]) -> list[Rows]
     if not tables:
         return []
     whole = rows_of(spec, side, pa.concat_tables(tables))
-    cuts = [slice(i, i + CHUNK_ROWS_MAX) for i in range(0, len(whole.times), CHUNK_ROWS_MAX)]
-    return [
-        Rows(side, whole.table[cut], whole.times[cut], Chunk(whole.chunk.batch.take(cut), whole.chunk.path))
-        for cut in cuts
-    ]
+    return [whole[i : i + CHUNK_ROWS_MAX] for i in range(0, len(whole.times), CHUNK_ROWS_MAX)]
 
 
-def join_rows(spec: JoinSpec, new: list[Rows], stored: list[Rows]) -> Iterator[pa.Table]:
-    """The pairs that the new rows make with the stored ones and with each other, in tables of some rows."""
-    new_left, new_right = ([r for r in new if r.side == side] for side in ("left", "right"))
-    old_left, old_right = ([r for r in stored if r.side == side] for side in ("left", "right"))
-    yield from _probe(spec, new_left, [*old_right, *new_right])
-    yield from _probe(spec, new_right, old_left)
+class SideWindow:
+    """One side's window: what the predicate needs in a store, the payload in segments beside it.
 
+    The store numbers its rows in the order in which they come, and so do the segments.
+    """
 
-def _probe(spec: JoinSpec, probing: Iterable[Rows], targets: list[Rows]) -> Iterator[pa.Table]:
-    if not targets:
-        return
-    store = WindowStore(targets[0].side, targets[0].chunk.path, spec.predicate)
-    by_chunk = {id(rows.chunk): rows for rows in targets}
-    for rows in targets:
-        store.add(rows.chunk)
-    for rows in probing:
-        for chunk, p, s in store.probe(rows.chunk.batch):
-            target = by_chunk[id(chunk)]
-            pair_time = np.maximum(rows.times[p], target.times[s])
+    def __init__(self, spec: JoinSpec, side: Side) -> None:
+        self.spec, self.side = spec, side
+        self.store = WindowStore(side, spec.predicate, spec.parts)
+        self.segments: list[tuple[int, Rows]] = []  # with the number of the first row
+
+    @property
+    def nbytes(self) -> int:
+        return self.store.nbytes + sum(rows.table.nbytes for _, rows in self.segments)
+
+    def append(self, rows: Rows) -> None:
+        first = self.store.ring.next
+        self.store.append(replace(rows.batch, rows=np.arange(first, first + len(rows.times))))
+        self.segments.append((first, rows))
+
+    def expire(self, before: int) -> None:
+        self.store.expire(before)
+        oldest = self.store.ring.first
+        self.segments = [s for s in self.segments if s[0] + len(s[1].times) > oldest]
+
+    def probe(self, rows: Rows) -> Iterator[pa.Table]:
+        """The results of the pairs that these opposite rows make with the window."""
+        for p, numbers in self.store.probe(rows.batch):
+            p, stored, times = self._payload(p, numbers)
+            pair_time = np.maximum(rows.times[p], times)
+            everything = np.arange(len(p))
             if rows.side == "left":
-                yield gather(spec, rows.table, target.table, p, s, pair_time)
+                yield gather(self.spec, rows.table, stored, p, everything, pair_time)
             else:
-                yield gather(spec, target.table, rows.table, s, p, pair_time)
+                yield gather(self.spec, stored, rows.table, everything, p, pair_time)
+
+    def _payload(self, p: Array, numbers: Array) -> tuple[Array, pa.Table, Array]:
+        """The stored rows with these numbers; their order, and so that of the probes, is that of the segments."""
+        firsts = np.array([first for first, _ in self.segments])
+        segment = np.searchsorted(firsts, numbers, "right") - 1
+        order = np.argsort(segment, kind="stable")
+        p, numbers, segment = p[order], numbers[order], segment[order]
+        cuts = np.flatnonzero(np.diff(segment, prepend=-1))
+        tables, times = [], []
+        for begin, end in zip(cuts, [*cuts[1:], len(p)], strict=True):
+            first, rows = self.segments[segment[begin]]
+            index = numbers[begin:end] - first
+            tables.append(rows.table.take(pa.array(index)))
+            times.append(rows.times[index])
+        return p, pa.concat_tables(tables), np.concatenate(times)
+
+
+class CellWindows:
+    """Both windows of a cell."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        self.left, self.right = SideWindow(spec, "left"), SideWindow(spec, "right")
+
+    @property
+    def nbytes(self) -> int:
+        return self.left.nbytes + self.right.nbytes
+
+    def side(self, side: Side) -> SideWindow:
+        return self.left if side == "left" else self.right
+
+    def join(self, new: list[Rows]) -> Iterator[pa.Table]:
+        """The pairs that new rows make with the windows and with each other; the new rows are in the windows then."""
+        new_left, new_right = ([rows for rows in new if rows.side == side] for side in ("left", "right"))
+        for rows in new_right:  # before they are in the right window, so that a new pair is found once
+            yield from self.left.probe(rows)
+        for rows in new_right:
+            self.right.append(rows)
+        for rows in new_left:
+            yield from self.right.probe(rows)
+        for rows in new_left:
+            self.left.append(rows)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import join_rows, split_rows
+from counterflow.engines.spark.cell import CellWindows, split_rows
 from counterflow.engines.spark.metrics import OBSERVATION
 from counterflow.engines.spark.options import PROVIDER, ROCKSDB, Spark, auto_layout, parse_layout
 from counterflow.engines.spark.routing import PACKED, Layout, pack
@@ -157,7 +157,7 @@ def _join_static(spec: JoinSpec) -> Any:
         sides, payloads = packed["side"].to_pylist(), packed["payload"].to_pylist()
         tables = {s: [from_blob(p) for p, t in zip(payloads, sides, strict=True) if t == s] for s in ("left", "right")}
         new = [piece for side, parts in tables.items() for piece in split_rows(spec, side, parts)]  # type: ignore[arg-type]
-        blobs = [to_blob(part) for part in gathered(join_rows(spec, new, []))]
+        blobs = [to_blob(part) for part in gathered(CellWindows(spec).join(new))]
         return pa.table({"payload": pa.array(blobs, pa.binary())})
 
     return join_cell

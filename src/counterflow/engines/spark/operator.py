@@ -1,4 +1,4 @@
-"""The stateful operator: a thin shell that feeds a cell's messages and state to `cell.join_rows`.
+"""The stateful operator: a thin shell that feeds a cell's messages and state to its windows.
 
 Late rows follow Spark's own rule: a row is late if its time is at or before the watermark that the *previous*
 batch ran with. A cell is told only the current one, so it keeps the previous one in its directory, and an
@@ -18,9 +18,9 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from counterflow.engines.spark import state
 from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import Rows, join_rows, rows_of, split_rows
+from counterflow.engines.spark.cell import CellWindows, Rows, rows_of, split_rows
 from counterflow.engines.spark.routing import HEARTBEAT, Layout
-from counterflow.engines.spark.state import HOT, ChunkEntry, Directory, Totals
+from counterflow.engines.spark.state import HOT, ChunkEntry, Directory, HotCell, Totals
 from counterflow.kernels.times import INT64, time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -62,12 +62,19 @@ class CellOperator(StatefulProcessor):
         batch = Totals()
         tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
         new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
-        stored, hot, read = self._load(directory) if new else ([], 0, 0)
-        yield from _result_frames(join_rows(self.spec, new, stored), batch)
+        hot, read = 0, 0
+        if new:
+            live, hot, read = self._windows(directory)
+            live.chunks = None  # until all is done: what a failed task leaves behind must not be believed
+            yield from _result_frames(live.windows.join(new), batch)
         for piece in new:
             self._store(directory, piece)
         self._expire(directory, watermark_us)
         self._merge_small(directory)
+        if new:
+            self._expire_windows(live.windows, watermark_us)
+            live.chunks = {entry.id for entry in directory.chunks}
+            HOT.put(directory, live)
         self._commit(directory, watermark_us, batch)
         self.reported.add(cell)
         yield _counters(batch, directory, hot, read, event_time_max)
@@ -108,30 +115,30 @@ class CellOperator(StatefulProcessor):
                     tables[side].append(table if on_time.all() else table.filter(pa.array(on_time)))
         return tables, event_time_max
 
-    def _load(self, directory: Directory) -> tuple[list[Rows], int, int]:
-        """The live chunks, from this process's memory or else from the state store."""
-        hot = sum(HOT.get(entry.id) is not None for entry in directory.chunks)
-        return [self._rows(entry) for entry in directory.chunks], hot, len(directory.chunks) - hot
+    def _windows(self, directory: Directory) -> tuple[HotCell, int, int]:
+        """The live windows, from this process's memory or else from the state store; how many chunks are which."""
+        chunks = len(directory.chunks)
+        live = HOT.get(directory)
+        if live is not None:
+            return live, chunks, 0
+        live = HotCell(CellWindows(self.spec))
+        for entry in directory.chunks:
+            live.windows.side(entry.side).append(self._read(entry))
+        return live, 0, chunks
 
-    def _rows(self, entry: ChunkEntry) -> Rows:
-        rows = HOT.get(entry.id)
-        if rows is None:
-            value = self.chunk_state.getValue((entry.id,))
-            rows = state.decode_chunk(self.spec, entry, None if value is None else value[0])
-            HOT.put(entry, rows)
-        return rows
+    def _read(self, entry: ChunkEntry) -> Rows:
+        value = self.chunk_state.getValue((entry.id,))
+        return state.decode_chunk(self.spec, entry, None if value is None else value[0])
 
     def _store(self, directory: Directory, rows: Rows) -> None:
         entry, blob = state.new_chunk(rows)
         self.chunk_state.updateValue((entry.id,), (blob,))
         directory.chunks.append(entry)
-        HOT.put(entry, rows)
 
     def _forget(self, directory: Directory, entries: list[ChunkEntry]) -> None:
         for entry in entries:
             directory.chunks.remove(entry)
             self.chunk_state.removeKey((entry.id,))
-            HOT.drop(entry.id)
 
     def _expire(self, directory: Directory, watermark_us: int | None) -> None:
         """Forget the chunks that no row after this watermark can meet."""
@@ -140,9 +147,14 @@ class CellOperator(StatefulProcessor):
         reach = {side.side: side.window.reach or 0 for side in (self.spec.left, self.spec.right)}
         self._forget(directory, [e for e in directory.chunks if e.time_max + reach[e.side] <= watermark_us])
 
+    def _expire_windows(self, windows: CellWindows, watermark_us: int | None) -> None:
+        if watermark_us is not None:
+            for side in (self.spec.left, self.spec.right):
+                windows.side(side.side).expire(watermark_us - (side.window.reach or 0) + 1)
+
     def _merge_small(self, directory: Directory) -> None:
         for group in list(state.mergeable(directory.chunks, self.spec)):
-            tables = [self._rows(entry).table for entry in group]
+            tables = [self._read(entry).table for entry in group]
             self._store(directory, rows_of(self.spec, group[0].side, pa.concat_tables(tables)))
             self._forget(directory, group)
 

@@ -1,9 +1,9 @@
 """A cell's durable state: a directory of immutable chunks, and the chunks by id.
 
 The directory (one small JSON value) says which chunks are live; a chunk is written once, under an id that is
-never used again, and never changes. So a copy of a chunk in the worker's memory, found by its id, cannot be
-stale: the directory in the state store decides. A micro-batch writes its own chunks and the directory, and now
-and then one chunk in place of several small ones.
+never used again, and never changes. So windows in the worker's memory that hold exactly the rows of the live
+chunks cannot be stale: the directory in the state store decides. A micro-batch writes its own chunks and the
+directory, and now and then one chunk in place of several small ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 
 from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.cell import CHUNK_ROWS_MAX, Rows, rows_of
+from counterflow.engines.spark.cell import CHUNK_ROWS_MAX, CellWindows, Rows, rows_of
 from counterflow.errors import StateError
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
@@ -28,7 +28,7 @@ CHUNK_SCHEMA = "payload BINARY"
 FORMAT = 1
 MERGE_CHUNKS = 8  # this many chunks of a size become one
 MERGE_SPAN = 4  # a merged chunk spans at most this part of the window, so little is kept too long
-HOT_BYTES_MAX = 1 << 30  # of chunks kept in a worker process
+HOT_BYTES_MAX = 1 << 30  # of windows kept in a worker process
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Directory:
     watermark_us: int | None = None  # the one that this cell's last batch ran with
     totals: Totals = field(default_factory=Totals)
     chunks: list[ChunkEntry] = field(default_factory=list)
+    cell: str = field(default_factory=lambda: uuid.uuid4().hex)  # a name of this cell of this query alone
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -109,33 +110,37 @@ def fingerprint_of(spec: JoinSpec, layout: object) -> str:
     return f"layout {layout}; how {spec.how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
 
 
-class HotChunks:
-    """Decoded chunks of this worker process, with their indexes; the least recently used go first."""
+@dataclass
+class HotCell:
+    """A cell's windows in this worker process, and the chunks whose rows they hold; None while they are changed."""
+
+    windows: CellWindows
+    chunks: set[str] | None = field(default_factory=set)
+
+
+class HotCells:
+    """Cells of this worker process; the least recently used go first."""
 
     def __init__(self, bytes_max: int = HOT_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self._chunks: OrderedDict[str, tuple[int, Rows]] = OrderedDict()
-        self._bytes = 0
+        self._cells: OrderedDict[str, HotCell] = OrderedDict()
 
-    def get(self, id_: str) -> Rows | None:
-        if id_ not in self._chunks:
-            return None
-        self._chunks.move_to_end(id_)
-        return self._chunks[id_][1]
+    def get(self, directory: Directory) -> HotCell | None:
+        """The cell, if it holds exactly what the directory says is live."""
+        cell = self._cells.get(directory.cell)
+        return cell if cell is not None and cell.chunks == {e.id for e in directory.chunks} else None
 
-    def put(self, entry: ChunkEntry, rows: Rows) -> None:
-        self.drop(entry.id)
-        self._chunks[entry.id] = (entry.bytes, rows)
-        self._bytes += entry.bytes
-        while self._bytes > self.bytes_max and len(self._chunks) > 1:
-            self.drop(next(iter(self._chunks)))
+    def put(self, directory: Directory, cell: HotCell) -> None:
+        self._cells[directory.cell] = cell
+        self._cells.move_to_end(directory.cell)
+        while len(self._cells) > 1 and sum(c.windows.nbytes for c in self._cells.values()) > self.bytes_max:
+            self._cells.popitem(last=False)
 
-    def drop(self, id_: str) -> None:
-        size, _ = self._chunks.pop(id_, (0, None))
-        self._bytes -= size
+    def clear(self) -> None:
+        self._cells.clear()
 
 
-HOT = HotChunks()
+HOT = HotCells()
 
 
 def new_chunk(rows: Rows) -> tuple[ChunkEntry, bytes]:

@@ -24,7 +24,7 @@ import numpy as np
 from counterflow.kernels.compiled.source import Accept, column_dtype
 from counterflow.spec.expression import Column, Side, opposite
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 HOLES_END = "# ---- the text from here on is used as it stands\n"
 I8 = "int64[::1]"
 NUMBA = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
@@ -119,11 +119,12 @@ class Kernels:
     shape: Shape
     accept: Accept
 
-    def _index_holes(self) -> tuple[str, list[str]]:
+    def _index_holes(self, entry: str) -> tuple[str, list[str]]:
         shape, record = self.shape, self.shape.record
         fields = [(name, record[name].str[1:]) for name in record.names or ()]
         constants = f"""RECORD = from_dtype(np.dtype({fields}, align=True))
 DIMENSIONS, LINE = {shape.dimensions}, {max(64 // record.itemsize, 1)}
+ENTRY = {entry}
 KEYED = uint64[::1], float64[:, ::1], uint8[::1], float64[:, ::1]
 APPEND = int64(int64, int64, *KEYED, {self._stored}, {I8}, RECORD[::1], {I8}, {I8}, int64, int64)
 PROBE = void(
@@ -140,12 +141,12 @@ PROBE = void(
     @cached_property
     def index(self) -> ModuleType:
         """`append` and `probe`."""
-        return self._load(["places", self.shape.index], *self._index_holes())
+        return self._load(["places", self.shape.index], *self._index_holes("OPTIONS"))
 
     @cached_property
     def stream(self) -> ModuleType:
         """The same, and `stream`."""
-        constants, holes = self._index_holes()
+        constants, holes = self._index_holes("dict(OPTIONS, forceinline=True)")  # many arrays: calls cost too much
         keyed = "uint64[::1], float64[:, ::1], uint8[::1]"
         constants += f"""
 STREAM = int64(
@@ -169,7 +170,7 @@ STREAM = int64(
         return self._load(["prefilter"], constants, [self._row_values, *_byte_tests()])
 
     def _load(self, templates: list[str], constants: str, holes: list[str]) -> ModuleType:
-        texts = [(HERE / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
+        texts = [(TEMPLATES / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
         return load("\n\n\n".join([HEADER + constants, *self._common_holes(), *holes, *texts]) + "\n")
 
     # --- types

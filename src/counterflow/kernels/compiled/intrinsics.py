@@ -1,21 +1,22 @@
 """What numba has no function for."""
 
+from typing import Any
+
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 
 @intrinsic
-def prefetch(typing_context, array, index):
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Start to load the cache line of array[index]."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array_type, index_type = signature.args
         number = context.cast(builder, arguments[1], index_type, types.intp)
         view = context.make_array(array_type)(context, builder, arguments[0])
         pointer = cgutils.get_item_pointer(context, builder, array_type, view, [number], boundscheck=False)
-        from llvmlite import ir
-
         i32 = ir.IntType(32)
         address = builder.bitcast(pointer, ir.IntType(8).as_pointer())
         function = cgutils.get_or_insert_function(

@@ -99,7 +99,7 @@ def compile_predicate(predicate: Expression, nullable: bool) -> Accept:
     accepted = " & ".join(verdicts) if verdicts else "True"
     lines = ["unsure = False", *writer.lines, f"accepted = {accepted}"]
     complete = len(compiled) == len(conjuncts_of(predicate))
-    lines.append("return uint8(accepted) + uint8(accepted & unsure)" if complete else "return uint8(accepted) * uint8(2)")
+    lines.append(f"return uint8(accepted) {'+ uint8(accepted & unsure)' if complete else '* uint8(2)'}")
     return Accept(columns, lines, writer.constants, complete)
 
 
@@ -236,11 +236,9 @@ class _Writer:
 
     def _integer(self, op: str, a: Value, b: Value) -> Value:
         """Exact: where the operands' ranges allow an overflow, the estimate in floating point tells."""
-        corners = [
-            {"+": x + y, "-": x - y, "*": x * y}[op] for x in (a.low, a.high) for y in (b.low, b.high)
-        ]
+        corners = [{"+": x + y, "-": x - y, "*": x * y}[op] for x in (a.low, a.high) for y in (b.low, b.high)]
         low, high = min(corners), max(corners)
-        if not (INT64_MIN < low and high <= INT64_MAX):
+        if low <= INT64_MIN or high > INT64_MAX:
             self.doubts.append(self.assign(f"abs(float64({a.name}) {op} float64({b.name})) >= 9.2e18"))
             low, high = INT64_MIN + 1, INT64_MAX
         return Value(self.assign(f"{a.name} {op} {b.name}"), self._both(a, b), "int", low, high)

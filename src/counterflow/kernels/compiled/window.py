@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, Literal
 
@@ -28,7 +29,9 @@ STATUS = 8
 AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
 CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
 EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
+BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
 GROUP = 512  # rows that the prefilter tests at once
+SAMPLE = 4096  # keys that tell how large a grid's cells should be
 CODES = 250  # of 256 grid cells that a byte tells apart
 
 
@@ -70,12 +73,11 @@ class CompiledWindow:
         if access == "scan" and not any(accept.columns.values()):
             raise NotCompilable("no condition has a compiled form")
         probing = opposite(path.stored)
-        key_dtypes = tuple(np.dtype(column_dtype(i.key(path.stored).type)).str[1:] for i in self.scan_keys)
+        self.scan_columns = [key for i in self.scan_keys if isinstance(key := i.key(path.stored), Column)]
+        key_dtypes = tuple(np.dtype(column_dtype(column.type)).str[1:] for column in self.scan_columns)
         hashed = bool(path.equalities) and not accept.complete
         columns = {side: tuple(found) for side, found in accept.columns.items()}
-        shape = Shape(
-            probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), key_dtypes
-        )
+        shape = Shape(probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), key_dtypes)
         self.kernels = Kernels(shape, accept)
         self.bands: Array | None = None
         self.heads = self.records = self.pool = np.empty(0, np.int64)
@@ -146,7 +148,7 @@ class CompiledWindow:
             )  # fmt: skip
             if done == n:
                 return
-            self.records = _grown(self.records, 2 * len(self.records))
+            self.records = _grown(self.records, len(self.records) * 3 // 2)
 
     def _start(self, rows: Keyed) -> None:
         """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
@@ -156,6 +158,7 @@ class CompiledWindow:
         self.records = np.empty(capacity, record)
         self.pool = np.full(40, -1, np.int64)
         if self.kernels.shape.index == "blocks":
+            self.records = np.empty(BLOCK_SPARE * capacity, record)
             self.heads[:] = 0
             self.pool[0] = self.pool[32] = 0
         else:
@@ -214,7 +217,7 @@ class CompiledWindow:
         parts = min(self.threads, max(n // 64, 1))
         cuts = np.linspace(0, n, parts + 1).astype(int)
         bounds = ScanBounds(self, columns, rows, n)
-        tasks = [Task(self, rows, bounds, oldest, newest, int(a), int(b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        tasks = [Task(self, rows, bounds, oldest, newest, int(a), int(b)) for a, b in pairwise(cuts)]
         while tasks:
             if len(tasks) == 1:
                 tasks[0].step()
@@ -300,12 +303,13 @@ class Task:
         status = np.zeros(STATUS, np.int64)
         kernel: ModuleType
         if window.access == "prefilter":
-            kernel, keys = window.kernels.prefilter, (ring.columns["code0"][part], ring.columns["code1"][part])
+            kernel, names = window.kernels.prefilter, ["code0", "code1"]
             marks = np.empty(GROUP, np.uint8)
             extra: tuple[Array, ...] = (marks, marks.view(np.uint64))
         else:
             kernel, extra = window.kernels.scan, ()
-            keys = tuple(ring.columns[i.key(window.path.stored).name][part] for i in window.scan_keys)  # type: ignore[union-attr]
+            names = [column.name for column in window.scan_columns]
+        keys = tuple(ring.columns[name][part] for name in names)
         while True:
             status[FOUND] = self.pairs.count
             self.pairs.reserve(kernel.BLOCK + 1)
@@ -316,7 +320,7 @@ class Task:
             if not (yield from self._after(status, finished=status[AT_BLOCK] >= n)):
                 return
 
-    def _after(self, status: Array, finished: bool) -> Iterator[bool]:
+    def _after(self, status: Array, finished: bool) -> Generator[bool, None, bool]:
         """After a call: hand out the pairs, or make room for more. Returns whether the call must be repeated."""
         self.pairs.count = int(status[FOUND])
         self.unsure |= bool(status[UNSURE])
@@ -348,7 +352,7 @@ def _grown(records: Array, capacity: int) -> Array:
 
 def _typical(keys: Array) -> tuple[float, float]:
     """How large keys are, and over what range they spread; outliers are left out."""
-    finite = keys[np.isfinite(keys)]
+    finite = keys[:SAMPLE][np.isfinite(keys[:SAMPLE])]
     if not len(finite):
         return 0.0, 0.0
     low, high = np.quantile(finite, [0.02, 0.98])

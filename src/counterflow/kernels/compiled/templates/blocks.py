@@ -9,11 +9,11 @@ every batch, and gives back the memory of those whose rows have expired.
 from numba import int32, int64, njit, uint32
 
 from counterflow.kernels.compiled.intrinsics import prefetch
-from counterflow.kernels.compiled.places import *
+from counterflow.kernels.compiled.templates.places import *
 
 # ---- holes: what stands here is only the meaning; `build` writes them
 
-APPEND, PROBE, LINE = None, None, 5  # LINE: records in a cache line
+APPEND, PROBE, ENTRY, LINE = None, None, {}, 5  # LINE: records in a cache line
 
 
 def accept(probe, stored, constants):
@@ -127,7 +127,7 @@ def sweep(begin, end, heads, records, pool, first_row):
         heads[number] = word
 
 
-@njit(APPEND, **OPTIONS)
+@njit(APPEND, **ENTRY)
 def append(begin, end, hashes, keys, usable, bands, columns, heads, records, pool, numbers, first_row, next_row):
     """Put rows into their buckets. Returns where it stopped: before `end` if the pool must grow."""
     mask, placed = len(heads) - 2, begin
@@ -161,9 +161,26 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
     return end
 
 
-@njit(PROBE, **OPTIONS)
-def probe(end, hashes, keys, usable, bands, oldest, newest, columns, constants, heads, records, first_row, chains,
-          out_probe, out_row, over, status):
+@njit(PROBE, **ENTRY)
+def probe(
+    end,
+    hashes,
+    keys,
+    usable,
+    bands,
+    oldest,
+    newest,
+    columns,
+    constants,
+    heads,
+    records,
+    first_row,
+    chains,
+    out_probe,
+    out_row,
+    over,
+    status,
+):
     """Pairs of probing rows and stored rows, these from the probe's `oldest` to its `newest`.
 
     Stops when the output is full, to go on later. Probes that would visit too many buckets, or find there more than
@@ -196,7 +213,7 @@ def probe(end, hashes, keys, usable, bands, oldest, newest, columns, constants, 
         first, inside = p % SLOTS * VISITS_MAX, 0
         for v in range(first, first + visits[p % SLOTS]):
             inside += heads[numbers[v]] & COUNT_MASK
-        if visits[p % SLOTS] < 0 or inside > FEW and 8 * inside > newest[p] - oldest[p]:
+        if visits[p % SLOTS] < 0 or (inside > FEW and 8 * inside > newest[p] - oldest[p]):
             over[left_over] = p
             left_over += 1
             continue

@@ -11,11 +11,11 @@ one step each at a time, while the records of the next step are on their way.
 from numba import int64, njit
 
 from counterflow.kernels.compiled.intrinsics import prefetch
-from counterflow.kernels.compiled.places import *
+from counterflow.kernels.compiled.templates.places import *
 
 # ---- holes: what stands here is only the meaning; `build` writes them
 
-APPEND, PROBE = None, None
+APPEND, PROBE, ENTRY = None, None, {}
 
 
 def accept(probe, stored, constants):
@@ -41,7 +41,7 @@ LINK_MAX = 1 << 31
 AHEAD = 12  # rows ahead whose buckets are on their way while others are appended
 
 
-@njit(APPEND, **OPTIONS)
+@njit(APPEND, **ENTRY)
 def append(begin, end, hashes, keys, usable, bands, columns, heads, records, pool, numbers, first_row, next_row):
     """Put rows into the ring, which has room for them, and at the head of their buckets' chains."""
     ring, mask = len(records) - 1, len(heads) - 2
@@ -61,9 +61,26 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
     return end
 
 
-@njit(PROBE, **OPTIONS)
-def probe(end, hashes, keys, usable, bands, oldest, newest, columns, constants, heads, records, first_row, chains,
-          out_probe, out_row, over, status):
+@njit(PROBE, **ENTRY)
+def probe(
+    end,
+    hashes,
+    keys,
+    usable,
+    bands,
+    oldest,
+    newest,
+    columns,
+    constants,
+    heads,
+    records,
+    first_row,
+    chains,
+    out_probe,
+    out_row,
+    over,
+    status,
+):
     """Pairs of probing rows and stored rows, these from the probe's `oldest` to its `newest`.
 
     `chains` holds, for each chain that is followed, the probe and the row it has come to: so the call can stop

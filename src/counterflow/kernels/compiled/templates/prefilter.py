@@ -1,7 +1,7 @@
-"""Template: the scan, for predicates without a usable key and for probes that an index does not help.
+"""Template: the scan of a window with two bands, behind a filter on one byte a row and band.
 
-Blocks of the window that fit the first cache, each against all probes; slices of a block are tested at once
-for any hit, and only a slice with a hit is looked at row by row.
+The byte is the low end of the key's grid cell: a row whose key is in the band has one of the probe's few bytes,
+so no pair is lost, and nearly all other rows are rejected 32 or 64 at a time.
 """
 
 from numba import int64, njit
@@ -23,21 +23,42 @@ def row_values(columns, i):
     """The predicate's columns of one stored row."""
 
 
-def slice_may_match(keys, lower, upper, columns, probe, constants, p, j):
-    """Whether any of SLICE rows from j on may match probe p."""
+def group_may_match(codes, lower, width, p, j):
+    """Whether any of GROUP rows from j on has bytes that probe p looks for."""
+
+
+def mark_group(codes, lower, width, p, j, marks):
+    """Which of them."""
 
 
 # ---- the text from here on is used as it stands
 
-SLICE, BLOCK = 128, 4096
+GROUP, BLOCK = 512, 8192
 
 # status: where to go on, and what was found
 AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
 
 
 @njit(SCAN, **OPTIONS)
-def scan(chosen, begins, ends, keys, lower, upper, probing, base, count, columns, constants, out_probe, out_row, status):
-    """The chosen probes against `count` rows, numbered from `base`, from their `begins` to their `ends`."""
+def scan(
+    chosen,
+    begins,
+    ends,
+    codes,
+    lower,
+    width,
+    probing,
+    base,
+    count,
+    columns,
+    constants,
+    marks,
+    words,
+    out_probe,
+    out_row,
+    status,
+):
+    """The chosen probes against the rows from their `begins` to their `ends`; `words` are the `marks`."""
     found, unsure, first_probe = status[FOUND], status[UNSURE], status[AT]
     for block in range(status[AT_BLOCK], count, BLOCK):
         for c in range(first_probe, len(chosen)):
@@ -50,9 +71,17 @@ def scan(chosen, begins, ends, keys, lower, upper, probing, base, count, columns
                 return
             values = probe_values(probing, p)
             while j < stop:
-                after = min(j + SLICE, stop)
-                if after - j < SLICE or slice_may_match(keys, lower, upper, columns, values, constants, p, j):
-                    for k in range(j, after):
+                after = min(j + GROUP, stop)
+                whole = after - j == GROUP
+                if whole:
+                    if not group_may_match(codes, lower, width, p, j):
+                        j = after
+                        continue
+                    mark_group(codes, lower, width, p, j, marks)
+                for word in range((after - j + 7) // 8):
+                    if whole and words[word] == 0:
+                        continue
+                    for k in range(j + 8 * word, min(j + 8 * word + 8, after)):
                         verdict = accept(values, row_values(columns, k), constants)
                         holds = int64(verdict != 0)
                         out_probe[found] = p

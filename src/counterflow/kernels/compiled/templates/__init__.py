@@ -1,0 +1,1 @@
+"""Sources that `build` completes and compiles; they are read as text, never imported."""

@@ -15,6 +15,7 @@ import counterflow as cf
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
+from interpreted import SEARCHES, searching
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 TIME_US = 1_000_000
@@ -39,19 +40,27 @@ def results(table, how):
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("window", WINDOWS)
 @settings(max_examples=20, deadline=None)
-@given(left=tables(), right=tables(), where=st.sampled_from(list(PREDICATES.values())), batch_rows=st.integers(1, 20))
-def test_in_process_every_window_and_how(window, how, left, right, where, batch_rows):
+@given(
+    left=tables(),
+    right=tables(),
+    where=st.sampled_from(list(PREDICATES.values())),
+    batch_rows=st.integers(1, 20),
+    search=st.sampled_from(SEARCHES),
+)
+def test_in_process_every_window_and_how(window, how, left, right, where, batch_rows, search):
     options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=True)
-    got = cf.window_join(left, right, engine=cf.Local(batch_rows=batch_rows), **options)
+    with searching(search):
+        got = cf.window_join(left, right, engine=cf.Local(batch_rows=batch_rows), **options)
     assert results(got, how) == expected(left, right, **options)
 
 
 @pytest.mark.parametrize("predicate", PREDICATES)
 @settings(max_examples=30, deadline=None)
-@given(left=tables(), right=tables())
-def test_in_process_every_predicate(predicate, left, right):
+@given(left=tables(), right=tables(), search=st.sampled_from(SEARCHES))
+def test_in_process_every_predicate(predicate, left, right, search):
     options = dict(where=PREDICATES[predicate], time="ts", window="3 seconds", how="full")
-    got = cf.window_join(left, right, engine=cf.Local(batch_rows=5), **options)
+    with searching(search):
+        got = cf.window_join(left, right, engine=cf.Local(batch_rows=5), **options)
     assert Counter(results(got, "full")) == Counter(expected(left, right, **options))
 
 

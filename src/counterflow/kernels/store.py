@@ -252,9 +252,9 @@ class WindowStore:
 
     def snapshot(self) -> bytes:
         """The live rows, for `restore`."""
+        columns = {name: pa.array(self.ring.live(name)) for name in ("at", "row") if len(self)}
         slots = np.arange(self.ring.first, self.ring.next) & (self.ring.capacity - 1)
-        columns = {"at": pa.array(self.ring.columns["at"][slots]), "row": pa.array(self.ring.columns["row"][slots])}
-        for name, vector in self._vectors(slots).items():
+        for name, vector in self._vectors(slots).items() if len(self) else ():
             missing = None if vector.valid is None else ~vector.valid
             values = vector.values
             if values.dtype == object and vector.type.is_exact:
@@ -276,6 +276,8 @@ class WindowStore:
             raise StateError(f"the snapshot of the {self.side} window is damaged ({error}): start anew") from error
         if (table.schema.metadata or {}).get(b"window") != self._fingerprint.encode():
             raise StateError(f"the snapshot is not of the {self.side} window of this join: start anew")
+        if not len(table):
+            return
         columns = {}
         for name, type_ in self.types.items():
             column = table[f"column {name}"].combine_chunks()

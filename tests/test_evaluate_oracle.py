@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from decimal import Decimal
 from functools import cache
@@ -13,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
-from interpreted import SEARCHES, searching
 
 import counterflow as cf
+import interpreted
+from counterflow.kernels.compiled.source import Accept, compile_predicate
+from counterflow.kernels.compiled.window import kernel_array
 from counterflow.kernels.evaluate import Frame
 from counterflow.kernels.evaluate import evaluate as evaluate_vectors
 from counterflow.kernels.store import predicate_columns
@@ -27,6 +30,7 @@ from counterflow.spec.binding import bind
 from counterflow.spec.expression import Expression, columns_of
 from counterflow.spec.join_spec import build_spec
 from counterflow.spec.types import from_arrow
+from interpreted import SEARCHES, searching
 
 LOW, HIGH = -(2**63), 2**63 - 1
 FLOATS = [0.0, -0.0, 0.1, 1.0, -1.5, 2.5, 7.0, 1e20, -1e20, math.inf, -math.inf, math.nan]
@@ -184,6 +188,87 @@ def test_values_are_the_reference_s(columns, data, value):
         assume(False)
     left, right = data.draw(tables(columns, expression)), data.draw(tables(columns, expression))
     assert_same_values(expression, left, right)
+
+
+@cache
+def plain_numbers(depth: int) -> st.SearchStrategy[str]:
+    """Of what has a compiled form."""
+    leaves = _column("i8", "i64", "f32", "f64", "dec") | _pick(
+        "0", "3", "-7", "9223372036854775807", "0.5D", "1.5F", "1.50"
+    )
+    if depth == 0:
+        return leaves
+    n = plain_numbers(depth - 1)
+    return st.one_of(
+        leaves,
+        _fill("({} {} {})", n, _pick("+", "-", "*", "/"), n),
+        _fill("{}({})", _pick("abs", "-", "sqrt", "sin"), n),
+        _fill("CAST({} AS {})", n, _pick("BIGINT", "DOUBLE", "FLOAT")),
+        _fill("pow({}, 2)", n),
+    )
+
+
+@cache
+def plain_conditions(depth: int = 2) -> st.SearchStrategy[str]:
+    n = plain_numbers(depth)
+    compared = st.one_of(
+        _fill("({} {} {})", n, _pick("=", "<>", "<", "<=", ">", ">=", "<=>"), n),
+        _fill("({} {} {} + INTERVAL 1 DAY)", _column("t"), _pick("=", "<", ">=", "<=>"), _column("t")),
+        _fill("({} {} {})", _column("d"), _pick("=", "<", ">=", "<=>"), _column("d")),
+        _column("b"),
+    )
+    if depth == 0:
+        return compared
+    condition = plain_conditions(depth - 1)
+    return st.one_of(
+        compared,
+        _fill("({} {} {})", condition, _pick("AND", "OR", "=", "<=>"), condition),
+        _fill("(NOT {})", condition),
+        _fill("({} IS NULL)", n),
+    )
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), where=plain_conditions())
+def test_compiled_source_is_never_wrong(data, where):
+    """Its "no" and its "yes" are the reference's; "unsure" may be either."""
+    try:
+        predicate = bind(where, types_of(COLUMNS), types_of(COLUMNS))
+    except cf.PredicateError:
+        assume(False)
+    accept = compile_predicate(predicate, nullable=True)
+    assume(any(accept.columns.values()))
+    left, right = data.draw(tables(COLUMNS, predicate)), data.draw(tables(COLUMNS, predicate))
+    vectors = {side: predicate_columns(predicate, side, t) for side, t in (("left", left), ("right", right))}
+    assume(not any(v.values.dtype == object and v.type.is_exact for found in vectors.values() for v in found.values()))
+    run = interpreted_accept(accept)
+    for i, j in itertools.product(range(len(left)), range(len(right))):
+        try:
+            expected = row_by_row(predicate, left[i : i + 1], right[j : j + 1])[0]
+        except cf.EvaluationError:
+            expected = "error"
+        verdict = run(vectors, i, j)
+        assert verdict == 2 or (expected is True) == (verdict == 1), (where, left[i : i + 1], right[j : j + 1])
+
+
+def interpreted_accept(accept: Accept) -> Any:
+    """The compiled conditions as plain Python on row i of the left and row j of the right side."""
+    names = dict(interpreted.NAMES)
+    exec("def accept(V, constants):\n    " + "\n    ".join(["globals().update(V)", *accept.lines]), names)
+
+    def run(vectors: dict[str, Any], i: int, j: int) -> int:
+        values: dict[str, Any] = {}
+        for side, row in (("left", i), ("right", j)):
+            nulls = 0
+            for k, column in enumerate(accept.columns[side]):
+                vector = vectors[side][column.name]
+                values[f"{side[0]}{k}"] = kernel_array(vector)[row]
+                nulls |= (not vector.mask()[row]) << k
+            values[f"{side[0]}_nulls"] = np.uint64(nulls)
+        with np.errstate(all="ignore"):
+            return int(names["accept"](values, accept.constants))
+
+    return run
 
 
 def types_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> dict[str, Any]:

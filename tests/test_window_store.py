@@ -16,7 +16,6 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.kernels import pairs as pairs_module
-from counterflow.kernels.compiled import build
 from counterflow.kernels.compiled import window as window_module
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.store import Batch, WindowStore, predicate_columns
@@ -294,7 +293,10 @@ assert build.TIMES.modules == 2
     def run(constant):
         environment = {"COUNTERFLOW_CACHE_DIR": str(tmp_path), "PATH": "", "HOME": str(tmp_path)}
         done = subprocess.run(
-            [sys.executable, "-c", program.replace("CONSTANT", str(constant))], env=environment, capture_output=True, text=True
+            [sys.executable, "-c", program.replace("CONSTANT", str(constant))],
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         files = {p.name: p.stat().st_mtime_ns for p in tmp_path.rglob("counterflow_*") if p.suffix in (".py", ".nbc")}

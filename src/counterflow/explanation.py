@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.kernels.access import choose_path
+from counterflow.kernels.compiled.source import compile_predicate
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.spec.windows import Window
 
@@ -32,6 +33,7 @@ class Explanation:
             "right_filters": [str(f) for f in parts.right_filters],
             "residual": [str(r) for r in parts.residual],
             "access_path": {s: choose_path(parts, s).name for s in ("left", "right")},
+            "not_compiled": [str(c) for c in compile_predicate(spec.predicate, nullable=True).left_out],
             "time": {"left": spec.left.time, "right": spec.right.time},
             "window": {"left": self._window(spec.left.window), "right": self._window(spec.right.window)},
             "how": spec.how,
@@ -56,6 +58,10 @@ class Explanation:
         for side in ("left", "right"):
             found = facts["access_path"][side]
             lines.append(f"  {side:<14} time {facts['time'][side]}, window {facts['window'][side]}, found by {found}")
+        numpy = " AND ".join(facts["not_compiled"])
+        lines.append(
+            f"  {'compiled':<14} {f'all but {numpy}: numpy checks it on candidates' if numpy else 'all of it'}"
+        )
         lines.append(f"  {'engine':<14} {facts['engine']}")
         lines += [f"  {key:<14} {value}" for key, value in self.details.items()]
         lines.append(f"  {'output':<14} {', '.join(facts['output'])}")

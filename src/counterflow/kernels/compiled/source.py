@@ -65,7 +65,11 @@ class Accept:
     columns: dict[Side, list[Column]]
     lines: list[str]
     constants: list[int | float]
-    complete: bool  # no condition was left out
+    left_out: list[Expression]  # conditions without a compiled form
+
+    @property
+    def complete(self) -> bool:
+        return not self.left_out
 
     @property
     def constant_kinds(self) -> list[str]:
@@ -75,12 +79,13 @@ class Accept:
 def compile_predicate(predicate: Expression, nullable: bool) -> Accept:
     """What can be compiled of a predicate; `nullable` if any of its columns holds a NULL."""
     compiled: list[Expression] = []
+    left_out: list[Expression] = []
     for conjunct in conjuncts_of(predicate):
         try:
             _Writer({}, nullable).boolean(conjunct)
             compiled.append(conjunct)
         except NotCompilable:
-            pass
+            left_out.append(conjunct)
     columns: dict[Side, list[Column]] = {"left": [], "right": []}
     for column in dict.fromkeys(c for conjunct in compiled for c in columns_of(conjunct)):
         columns[column.side].append(column)
@@ -98,9 +103,8 @@ def compile_predicate(predicate: Expression, nullable: bool) -> Accept:
         verdicts.append(holds)
     accepted = " & ".join(verdicts) if verdicts else "True"
     lines = ["unsure = False", *writer.lines, f"accepted = {accepted}"]
-    complete = len(compiled) == len(conjuncts_of(predicate))
-    lines.append(f"return uint8(accepted) {'+ uint8(accepted & unsure)' if complete else '* uint8(2)'}")
-    return Accept(columns, lines, writer.constants, complete)
+    lines.append(f"return uint8(accepted) {'* uint8(2)' if left_out else '+ uint8(accepted & unsure)'}")
+    return Accept(columns, lines, writer.constants, left_out)
 
 
 @dataclass

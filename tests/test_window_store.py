@@ -234,6 +234,8 @@ BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
         (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(access="scan")),
         (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(access="prefilter", threads=2)),
         (BANDS, dict(x=_integers(1, 8), y=_floats(1, 8)), {}),  # all match: the index gives up, the scan finds them
+        ("l.x < r.x - 1995", dict(x=_integers(1, 2000)), {}),  # a few pairs: found in the sorted runs
+        ("l.x < r.x - 100", dict(x=_integers(1, 2000)), {}),  # many: scanned
         ("l.k = r.k", dict(k=_hot), {}),  # half of all rows have one key
         ("l.f BETWEEN r.f - 1 AND r.f + 1", dict(f=_strange), {}),
     ],

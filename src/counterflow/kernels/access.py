@@ -103,6 +103,49 @@ class AccessPath:
         return begin, np.maximum(begin, end)
 
 
+class SortedRuns:
+    """A sorted index of a window in runs: new rows are a run, and runs of about the same size become one.
+
+    So a row is sorted again once for each doubling, and there are few runs. `usable` is False once a row has no
+    value for the key: then every row in the window is a candidate.
+    """
+
+    def __init__(self, path: AccessPath) -> None:
+        self.path = path
+        self.runs: list[SortedIndex] = []  # with the rows' numbers in the window
+        self.next = 0
+        self.usable = bool(path.equalities or path.inequalities)
+
+    def append(self, columns: Columns, first: int, begin: int, end: int) -> None:
+        """Rows with the numbers from `begin` to `end`, where those before `first` have expired."""
+        index = self.path.sorted_index(columns, end - begin)
+        self.next = end
+        if index is None:
+            self.usable, self.runs = False, []
+            return
+        self.runs.append(SortedIndex(index.keys, index.rows + begin))
+        while len(self.runs) > 1 and len(self.runs[-2].rows) <= 2 * len(self.runs[-1].rows):
+            self.runs[-2:] = [_merged(self.runs[-2], self.runs[-1], first)]
+
+    def ranges(self, columns: Columns, n: int) -> list[tuple[SortedIndex, Array, Array]] | None:
+        """For each run, where each probing row's candidates are; None if that cannot be told."""
+        found = []
+        for run in self.runs:
+            ranges = self.path.ranges(run, columns, n)
+            if ranges is None:
+                return None
+            found.append((run, *ranges))
+        return found if self.usable else None
+
+
+def _merged(a: SortedIndex, b: SortedIndex, first: int) -> SortedIndex:
+    keys, rows = np.concatenate([a.keys, b.keys]), np.concatenate([a.rows, b.rows])
+    alive = rows >= first
+    keys, rows = keys[alive], rows[alive]
+    order = np.argsort(keys, kind="stable")
+    return SortedIndex(keys[order], rows[order])
+
+
 def _sorted_index(keys: Array, usable: Array) -> SortedIndex:
     rows = np.flatnonzero(usable)
     order = np.argsort(keys[rows], kind="stable")

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.errors import EvaluationError, StateError
-from counterflow.kernels.access import SortedIndex, choose_path
+from counterflow.kernels.access import SortedIndex, SortedRuns, choose_path
 from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_array
 from counterflow.kernels.evaluate import Columns, matches, one_sided
@@ -31,6 +31,8 @@ from counterflow.spec.split import Split
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
 COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
 COMPILE_AFTER_CANDIDATES = 1 << 26
+SCANNED_MEANWHILE = 512  # rows that a compiled scan looks at while numpy checks one candidate
+UNSELECTIVE_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class WindowStore:
         self._compiled: CompiledWindow | None = None
         self._nulls = False  # any seen, on either side
         self._work = self._candidates = 0
-        self._sorted: tuple[int, int, SortedIndex | None] | None = None  # from and to which row
+        self._runs: SortedRuns | None = SortedRuns(self.path)
+        self._unselective = 0  # batches in which the sorted runs helped no probe
 
     def __len__(self) -> int:
         return len(self.ring)
@@ -153,7 +156,10 @@ class WindowStore:
         with self._fallback():
             if self._compiled is not None:
                 keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
-                for task in self._compiled.probe(probing.side, keyed, probing.columns, oldest, newest):
+                scanned, candidates = self._selective(probing, oldest, newest)
+                for p, rows in candidates:
+                    yield from self._checked(probing, p, rows, unsure=True)
+                for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
                     p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
                     yield from self._checked(probing, p, rows, task.unsure)
                 return
@@ -219,34 +225,39 @@ class WindowStore:
 
     def _numpy_candidates(self, probing: Batch, oldest: Array, newest: Array) -> Iterator[tuple[Array, Array]]:
         """Candidate pairs as (probing row, stored row), each probe by the access that promises fewer of them."""
-        n, first = len(probing), self.ring.first
         end = np.maximum(newest + 1, oldest)
-        if not (end > oldest).any():
+        ranges = self._sorted_ranges(probing)
+        if ranges is None:
+            yield from _expand(np.arange(len(probing)), oldest, end)
             return
-        index, ranges = self._sorted_index(), None
-        if index is not None:
-            ranges = self.path.ranges(index, probing.columns, n)
-        if index is None or ranges is None:
-            yield from _expand(np.arange(n), oldest, end)
-            return
-        indexed = (ranges[1] - ranges[0]) < (end - oldest)
-        plain = np.flatnonzero(~indexed & (end > oldest))
+        indexed = _total(ranges) < end - oldest
+        plain = np.flatnonzero(~indexed)
         yield from _expand(plain, oldest[plain], end[plain])
-        chosen = np.flatnonzero(indexed & (end > oldest))
-        for p, k in _expand(chosen, ranges[0][chosen], ranges[1][chosen]):
-            rows = index.rows[k] + first
-            inside = (rows >= oldest[p]) & (rows < end[p])
-            if inside.any():
-                yield p[inside], rows[inside]
+        yield from _sorted_candidates(ranges, np.flatnonzero(indexed), oldest, end)
 
-    def _sorted_index(self) -> SortedIndex | None:
-        if self.access != "auto" and self.access != "index":
+    def _sorted_ranges(self, probing: Batch) -> list[tuple[SortedIndex, Array, Array]] | None:
+        """Where the sorted runs, brought up to date, have each probe's candidates; None if they do not tell."""
+        if self.access not in ("auto", "index") or self._runs is None or not self._runs.usable:
             return None
-        live = (self.ring.first, self.ring.next)
-        if self._sorted is None or self._sorted[:2] != live:
-            slots = np.arange(*live) & (self.ring.capacity - 1)
-            self._sorted = (*live, self.path.sorted_index(self._vectors(slots), len(slots)))
-        return self._sorted[2]
+        begin = max(self._runs.next, self.ring.first)
+        if begin < self.ring.next:
+            slots = np.arange(begin, self.ring.next) & (self.ring.capacity - 1)
+            self._runs.append(self._vectors(slots), self.ring.first, begin, self.ring.next)
+        return self._runs.ranges(probing.columns, len(probing))
+
+    def _selective(self, probing: Batch, oldest: Array, newest: Array) -> tuple[Array, Iterator[tuple[Array, Array]]]:
+        """In a compiled window with inequalities alone: probes to be scanned, and the candidates of the few others."""
+        everything = np.arange(len(probing))
+        if self.path.equalities or self.path.bands or not self.path.inequalities:
+            return everything, iter(())
+        ranges = self._sorted_ranges(probing)
+        if ranges is None:
+            return everything, iter(())
+        few = _total(ranges) * SCANNED_MEANWHILE < newest + 1 - oldest
+        self._unselective = 0 if few.any() else self._unselective + 1
+        if self._unselective > UNSELECTIVE_MAX:  # sorting is in vain
+            self._runs = None
+        return np.flatnonzero(~few), _sorted_candidates(ranges, np.flatnonzero(few), oldest, newest + 1)
 
     # --- durable state
 
@@ -320,6 +331,21 @@ class _Fallback:
 def _compile_after(rows: int) -> float:
     """The environment variable COUNTERFLOW_COMPILE decides where it is set: always, never, or auto."""
     return {"always": 0, "never": np.inf}.get(os.environ.get("COUNTERFLOW_COMPILE", "auto"), rows)
+
+
+def _total(ranges: list[tuple[SortedIndex, Array, Array]]) -> Array:
+    return np.sum([end - begin for _, begin, end in ranges], axis=0)
+
+
+def _sorted_candidates(
+    ranges: list[tuple[SortedIndex, Array, Array]], chosen: Array, oldest: Array, end: Array
+) -> Iterator[tuple[Array, Array]]:
+    for run, run_begin, run_end in ranges:
+        for p, k in _expand(chosen, run_begin[chosen], run_end[chosen]):
+            rows = run.rows[k]
+            inside = (rows >= oldest[p]) & (rows < end[p])
+            if inside.any():
+                yield p[inside], rows[inside]
 
 
 def _expand(probes: Array, begin: Array, end: Array) -> Iterator[tuple[Array, Array]]:

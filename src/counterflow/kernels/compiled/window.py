@@ -209,15 +209,19 @@ class CompiledWindow:
 
     # --- probes
 
-    def probe(self, side: Side, rows: Keyed, columns: Columns, oldest: Array, newest: Array) -> Iterator[Task]:
-        """Tasks with some pairs each: numbers of probing rows, and of stored rows between `oldest` and `newest`."""
-        n = len(rows.usable)
+    def probe(self, rows: Keyed, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Task]:
+        """Tasks with some pairs each: numbers of probing rows, and of stored rows between `oldest` and `newest`.
+
+        Where there is no index, only the probes of `scanned` are searched for.
+        """
         if self.access != "scan" and self.bands is None:
             return
+        everyone = len(rows.usable)
+        n = everyone if self.access == "index" else len(scanned)
         parts = min(self.threads, max(n // 64, 1))
         cuts = np.linspace(0, n, parts + 1).astype(int)
-        bounds = ScanBounds(self, columns, rows, n)
-        tasks = [Task(self, rows, bounds, oldest, newest, int(a), int(b)) for a, b in pairwise(cuts)]
+        bounds = ScanBounds(self, columns, rows, everyone)
+        tasks = [Task(self, rows, bounds, oldest, newest, scanned, int(a), int(b)) for a, b in pairwise(cuts)]
         while tasks:
             if len(tasks) == 1:
                 tasks[0].step()
@@ -256,6 +260,7 @@ class Task:
     bounds: ScanBounds
     oldest: Array
     newest: Array
+    scanned: Array
     begin: int
     end: int
     pairs: Pairs = field(default_factory=Pairs)
@@ -273,11 +278,12 @@ class Task:
     def _run(self) -> Iterator[bool]:
         """Yields True whenever the buffer should be emptied."""
         window, rows = self.window, self.rows
-        over = np.arange(self.begin, self.end)
+        over = self.scanned[self.begin : self.end]
         if window.access == "index":
             kernel, status = window.kernels.index, np.zeros(STATUS, np.int64)
             status[AT] = self.begin
             chains = np.empty(CHAINS, np.int64)
+            over = np.empty(self.end - self.begin, np.int64)
             while True:
                 status[FOUND] = self.pairs.count
                 kernel.probe(

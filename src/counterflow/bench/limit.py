@@ -1,0 +1,75 @@
+"""The limit of a scan on this machine: hand-written AVX2 C, compiled here and now."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterflow.bench.inputs import BAND
+from counterflow.bench.machine import has_avx2
+from counterflow.kernels.compiled.build import cache_directory
+from counterflow.kernels.vectors import Array
+
+SOURCE = Path(__file__).with_name("limit.c")
+FLAGS = ("-O3", "-mavx2", "-shared", "-fPIC")
+PAIRS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limit:
+    library: Any
+
+    def scan(self, x: Array, y: Array, a: Array, b: Array, threads: int = 1) -> tuple[Array, Array]:
+        """The pairs of probes (a, b) and rows (x, y)."""
+        cuts = np.linspace(0, len(a), threads + 1).astype(int)
+        parts = list(zip(cuts, cuts[1:], strict=False))
+        if threads == 1:
+            found = [self._part(x, y, a, b, 0, len(a))]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(lambda part: self._part(x, y, a, b, *part), parts))
+        return np.concatenate([p for p, _ in found]), np.concatenate([r for _, r in found])
+
+    def _part(self, x: Array, y: Array, a: Array, b: Array, begin: int, end: int) -> tuple[Array, Array]:
+        probes, rows = np.empty(PAIRS, np.int64), np.empty(PAIRS, np.int64)
+        a, b = a[begin:end], b[begin:end]
+        found = self.library.scan(
+            _pointer(x), _pointer(y), ctypes.c_int64(len(x)), _pointer(a), _pointer(b), ctypes.c_int64(len(a)),
+            ctypes.c_int32(BAND), ctypes.c_float(BAND), _pointer(probes), _pointer(rows), ctypes.c_int64(PAIRS),
+        )  # fmt: skip
+        assert found <= PAIRS, "more pairs than the benchmark join has"
+        return probes[:found] + begin, rows[:found]
+
+
+def load_limit() -> Limit | str:
+    """The compiled limit, or why there is none."""
+    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    if not has_avx2():
+        return "the machine has no AVX2"
+    if compiler is None:
+        return "there is no C compiler"
+    content = hashlib.sha256(" ".join((compiler, *FLAGS)).encode() + SOURCE.read_bytes()).hexdigest()[:16]
+    path = cache_directory() / f"limit_{content}.so"
+    if not path.exists():
+        part = path.with_suffix(f".{os.getpid()}")
+        done = subprocess.run([compiler, *FLAGS, "-o", str(part), str(SOURCE)], capture_output=True, text=True)
+        if done.returncode:
+            return f"{compiler} failed: {done.stderr.strip().splitlines()[-1:]}"
+        part.replace(path)
+    library = ctypes.CDLL(str(path))
+    library.scan.restype = ctypes.c_int64
+    return Limit(library)
+
+
+def _pointer(array: Array) -> ctypes.c_void_p:
+    assert array.flags.c_contiguous
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,0 +1,59 @@
+"""On what a benchmark ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb")
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
+        "cores": usable_cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "avx2": has_avx2(),
+        "system": platform.platform(),
+        "load_before": os.getloadavg()[0],  # other work makes wall-clock rates smaller
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_avx2() -> bool:
+    return "avx2" in _cpuinfo("flags").split()
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # not Linux: the most it ever held
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cpuinfo(field: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == field), "")

@@ -77,3 +77,17 @@ def stream_join(spark, folder, inputs, layout):
     left = read_stream(spark, folder / "left", inputs[0])
     right = read_stream(spark, folder / "right", inputs[1])
     return cf.window_join(left, right, engine=cf.Spark(layout=layout), **OPTIONS)
+
+
+def test_compiled_windows_on_spark(spark, tmp_path):
+    """Enough rows that every cell compiles the predicate: the same pairs as numpy finds in process."""
+    left, right = benchmark_inputs(rows=60_000, seconds=3600, domain=10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERFLOW_COMPILE", "never")
+        want = keys(cf.window_join(left, right, **OPTIONS))
+    assert keys(cf.window_join(left, right, **OPTIONS)) == want and len(want) > 1000
+    write_batches(tmp_path / "left", cut(left, 3))
+    write_batches(tmp_path / "right", cut(right, 3))
+    joined = stream_join(spark, tmp_path, (left, right), "1x1")
+    run_available(joined, tmp_path)
+    assert keys(results(spark, joined, tmp_path)) == want

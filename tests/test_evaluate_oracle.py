@@ -254,7 +254,11 @@ def test_compiled_source_is_never_wrong(data, where):
 def interpreted_accept(accept: Accept) -> Any:
     """The compiled conditions as plain Python on row i of the left and row j of the right side."""
     names = dict(interpreted.NAMES)
-    exec("def accept(V, constants):\n    " + "\n    ".join(["globals().update(V)", *accept.lines]), names)
+    exec(
+        "def accept(V, constants):\n    "
+        + "\n    ".join(["globals().update(V)", *accept.lines, f"return {accept.verdict}"]),
+        names,
+    )
 
     def run(vectors: dict[str, Any], i: int, j: int) -> int:
         values: dict[str, Any] = {}

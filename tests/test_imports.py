@@ -10,7 +10,19 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
 
 # From the bottom up; a module may import from its own layer (its own engine) and from those below.
-LAYERS = ["errors", "suggest", "spec", "reference", "kernels", "protocols", "explanation", "engines", "api", "cli"]
+LAYERS = [
+    "errors",
+    "suggest",
+    "spec",
+    "reference",
+    "kernels",
+    "protocols",
+    "explanation",
+    "engines",
+    "api",
+    "bench",
+    "cli",
+]
 
 
 def modules():

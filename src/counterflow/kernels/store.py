@@ -24,7 +24,7 @@ from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_array
 from counterflow.kernels.evaluate import Columns, matches, one_sided
 from counterflow.kernels.ring import Ring
-from counterflow.kernels.vectors import Array, Vector, dtype_of, from_arrow_column
+from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
 from counterflow.spec.expression import Expression, Side, columns_of
 from counterflow.spec.split import Split
 
@@ -293,15 +293,9 @@ class WindowStore:
         for name, type_ in self.types.items():
             column = table[f"column {name}"].combine_chunks()
             valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
-            values = column.to_numpy(zero_copy_only=False)
-            if type_.is_exact and values.dtype == object:
-                values = np.array([0 if v is None else int(v) for v in values], object)
-            elif values.dtype == object:
-                filler = b"" if type_.name == "BINARY" else "" if type_.name == "STRING" else False
-                values = np.array([filler if v is None else v for v in values], dtype_of(type_))
-            else:
-                values = np.nan_to_num(values, copy=True) if valid is not None else values
-                values = values.astype(dtype_of(type_))
+            large = type_.is_exact and pa.types.is_string(column.type)
+            values = column.fill_null("0" if large else filler_of(type_)).to_numpy(zero_copy_only=False)
+            values = np.array([int(v) for v in values], object) if large else values.astype(dtype_of(type_))
             columns[name] = Vector(type_, values, valid)
         at, rows = (table[name].to_numpy() for name in ("at", "row"))
         self.append(Batch(self.side, columns, rows, at, at, at))

@@ -54,8 +54,9 @@ def cache_directory() -> Path:
     for directory in candidates:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owned = not hasattr(os, "getuid") or directory.stat().st_uid == os.getuid()
-            if owned and os.access(directory, os.W_OK):
+            found = directory.stat()
+            private = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+            if private and os.access(directory, os.W_OK):  # code is loaded from there: nobody else may write to it
                 return directory
         except OSError:
             continue
@@ -196,15 +197,13 @@ STREAM = int64(
     def _common_holes(self) -> list[str]:
         shape = self.shape
         sides = {"probe": shape.probing, "stored": opposite(shape.probing)}
-        unpack, conditions = [], []
+        unpack = []
         for role, columns in (("probe", shape.probe_columns), ("stored", shape.stored_columns)):
             unpack += [f"{sides[role][0]}{i} = {role}[{i}]" for i in range(len(columns))]
             if shape.nullable:
                 unpack.append(f"{sides[role][0]}_nulls = {role}[{len(columns)}]")
-        if shape.hashed:
-            conditions.append("same_hash = probe[-1] == stored[-1]")
-        verdict = self.accept.lines[-1].replace("accepted", "(accepted & same_hash)") if shape.hashed else ""
-        body = [*unpack, *conditions, *self.accept.lines[:-1], verdict or self.accept.lines[-1]]
+        same_hash = ["accepted &= probe[-1] == stored[-1]"] * shape.hashed
+        body = [*unpack, *self.accept.lines, *same_hash, f"return {self.accept.verdict}"]
         width = len(shape.dtypes(shape.probe_columns))
         return [
             _function("accept(probe, stored, constants)", body),

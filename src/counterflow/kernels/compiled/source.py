@@ -63,13 +63,18 @@ class Accept:
     """The compiled part of a predicate."""
 
     columns: dict[Side, list[Column]]
-    lines: list[str]
+    lines: list[str]  # they set `accepted` and `unsure`
     constants: list[int | float]
     left_out: list[Expression]  # conditions without a compiled form
 
     @property
     def complete(self) -> bool:
         return not self.left_out
+
+    @property
+    def verdict(self) -> str:
+        """0 no, 1 yes, 2 unsure."""
+        return "uint8(accepted) + uint8(accepted & unsure)" if self.complete else "uint8(accepted) * uint8(2)"
 
     @property
     def constant_kinds(self) -> list[str]:
@@ -103,7 +108,6 @@ def compile_predicate(predicate: Expression, nullable: bool) -> Accept:
         verdicts.append(holds)
     accepted = " & ".join(verdicts) if verdicts else "True"
     lines = ["unsure = False", *writer.lines, f"accepted = {accepted}"]
-    lines.append(f"return uint8(accepted) {'* uint8(2)' if left_out else '+ uint8(accepted & unsure)'}")
     return Accept(columns, lines, writer.constants, left_out)
 
 

@@ -266,11 +266,12 @@ class WindowStore:
         columns = {name: pa.array(self.ring.live(name)) for name in ("at", "row") if len(self)}
         slots = np.arange(self.ring.first, self.ring.next) & (self.ring.capacity - 1)
         for name, vector in self._vectors(slots).items() if len(self) else ():
-            missing = None if vector.valid is None else ~vector.valid
-            values = vector.values
-            if values.dtype == object and vector.type.is_exact:
+            values, kind = vector.values, None
+            if values.dtype == object:
+                kind = pa.binary() if vector.type.name == "BINARY" else pa.string()
+            if vector.type.is_exact and kind is not None:
                 values = np.array([str(v) for v in values], object)  # integers of any size
-            columns[f"column {name}"] = pa.array(values, mask=missing)
+            columns[f"column {name}"] = pa.array(values, kind, mask=None if vector.valid is None else ~vector.valid)
         table = pa.table(columns).replace_schema_metadata({"window": self._fingerprint})
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -29,7 +29,8 @@ def _cell(x: str, y: str) -> str:
 
 
 def _grid(exploded: str) -> str:
-    return f"SELECT {COLUMNS} FROM (SELECT *, {_cell('x', 'y')} AS cell FROM l) l JOIN ({exploded}) r USING (cell) WHERE {EXACT}"
+    left = f"SELECT *, {_cell('x', 'y')} AS cell FROM l"
+    return f"SELECT {COLUMNS} FROM ({left}) l JOIN ({exploded}) r ON l.cell = r.cell AND {EXACT}"
 
 
 GRIDS = {
@@ -37,9 +38,7 @@ GRIDS = {
         f"SELECT r.*, {_cell('(a - 10)', '(b - 10.01)')} + i * 65536 + j AS cell "
         "FROM r, (VALUES (0, 0), (0, 1), (1, 0), (1, 1)) AS v(i, j)"
     ),
-    "unnested": _grid(
-        f"SELECT r.*, {_cell('(a - 10)', '(b - 10.01)')} + unnest([0, 1, 65536, 65537]) AS cell FROM r"
-    ),
+    "unnested": _grid(f"SELECT r.*, {_cell('(a - 10)', '(b - 10.01)')} + unnest([0, 1, 65536, 65537]) AS cell FROM r"),
 }
 PLAIN = (
     f"SELECT {COLUMNS} FROM l JOIN r ON l.x >= r.a - {BAND} AND l.x <= r.a + {BAND} "

@@ -6,6 +6,7 @@ that probes are together one tuple's work. Each probe looks at exactly the last 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,7 +22,7 @@ from counterflow.kernels.store import WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 
-LEFT_OVER, TOTAL, CHECKSUM = 2, 6, 7  # as in the template `places`
+AT, FOUND, LEFT_OVER, WAITING, TOTAL, CHECKSUM = 0, 1, 2, 4, 6, 7  # as in the template `places`
 UNIT = 4  # records in the smallest block, as in the template `blocks`
 OUTPUT = 1 << 16
 SAMPLE = 1000  # rows that decide how large the grid's cells are
@@ -98,6 +99,31 @@ class StreamIndex:
         probes, rows = self.inputs.expected(begin, end, self.oldest[begin:end], self.newest[begin:end])
         return tuple(self.status[[TOTAL, CHECKSUM]]) == (len(probes), checksum(probes, rows))
 
+    def probe(self, begin: int, end: int) -> int:
+        """Probe the window that `fill` left with some rows. Returns how many pairs there are."""
+        return sum(len(part[0]) for part in self._probe(begin, end))
+
+    def _probe(self, begin: int, end: int) -> Iterator[tuple[Array, Array]]:
+        probes, status, total = self.probes, self.status, len(self.oldest)
+        low, high = np.zeros(total, np.int64), np.full(total, self.window - 1)
+        over, status[:] = np.empty(end - begin, np.int64), 0
+        status[AT] = begin
+        while status[AT] < end or status[WAITING] > 0:
+            status[FOUND] = 0
+            self.module.probe(
+                end, probes.hashes, probes.keys, probes.usable, self.bands, low, high, probes.columns,
+                self.compiled.constants, self.heads, self.records, 0, self.chains, *self.pairs, over, status,
+            )  # fmt: skip
+            yield self.pairs[0][: status[FOUND]], self.pairs[1][: status[FOUND]]
+        assert status[LEFT_OVER] == 0
+
+    def verify_probes(self, count: int) -> bool:
+        """Whether the pairs of some probes, without inserting, are those that numpy finds."""
+        parts = [(p.copy(), r.copy()) for p, r in self._probe(0, count)]
+        found = np.concatenate([p for p, _ in parts]), np.concatenate([r for _, r in parts])
+        low, high = np.zeros(count, np.int64), np.full(count, self.window - 1)
+        return same_pairs(found, self.inputs.expected(0, count, low, high))
+
 
 def checksum(probes: Array, rows: Array) -> int:
     """As in the template `stream`."""
@@ -117,16 +143,19 @@ class _Indexes:
         self.report, self.sizes, self.kind, self.window = report, report.sizes, kind, window
         self.rows = self.sizes.hash_rows if kind == "hash" else self.sizes.band_rows
         self.batch_max = max(self.sizes.batches)
+        self.inputs = make_inputs(kind, window + self._more(1), window)
+
+    def _more(self, threads: int) -> int:
+        """Rows that come after the first window."""
         checked = sum(max(self.sizes.checked, batch) for batch in self.sizes.batches)
-        self.more = len(self.sizes.batches) * self.sizes.repeats * self.rows + checked
-        self.inputs = make_inputs(kind, window + self.more, window)
+        return len(self.sizes.batches) * self.sizes.repeats * self.rows // threads + checked
 
     def measure(self) -> None:
         measurements = self._streamed(1, [self.inputs], self.window)
         if self.kind == "hash" and 2 in self.sizes.threads:
-            halves = [hash_inputs(self.window // 2 + self.more, self.window, part=part, parts=2) for part in (0, 1)]
+            rows = self.window // 2 + self._more(2)
+            halves = [hash_inputs(rows, self.window, part=part, parts=2) for part in (0, 1)]
             measurements += self._streamed(2, halves, self.window // 2)
-            del halves
         for measurement in measurements:
             self.report.add(measurement.row)
         for threads in self.sizes.threads:

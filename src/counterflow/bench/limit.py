@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +31,21 @@ class Limit:
 
     def scan(self, x: Array, y: Array, a: Array, b: Array, threads: int = 1) -> tuple[Array, Array]:
         """The pairs of probes (a, b) and rows (x, y)."""
-        cuts = np.linspace(0, len(a), threads + 1).astype(int)
-        parts = list(zip(cuts, cuts[1:], strict=False))
         if threads == 1:
-            found = [self._part(x, y, a, b, 0, len(a))]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(lambda part: self._part(x, y, a, b, *part), parts))
+            return self._part(x, y, a, b, 0, threads)
+        found = list(_pool(threads).map(lambda part: self._part(x, y, a, b, part, threads), range(threads)))
         return np.concatenate([p for p, _ in found]), np.concatenate([r for _, r in found])
 
-    def _part(self, x: Array, y: Array, a: Array, b: Array, begin: int, end: int) -> tuple[Array, Array]:
-        probes, rows = np.empty(PAIRS, np.int64), np.empty(PAIRS, np.int64)
+    def _part(self, x: Array, y: Array, a: Array, b: Array, part: int, parts: int) -> tuple[Array, Array]:
+        probes, rows = _output(part)
+        begin, end = part * len(a) // parts, (part + 1) * len(a) // parts
         a, b = a[begin:end], b[begin:end]
         found = self.library.scan(
             _pointer(x), _pointer(y), ctypes.c_int64(len(x)), _pointer(a), _pointer(b), ctypes.c_int64(len(a)),
             ctypes.c_int32(BAND), ctypes.c_float(BAND), _pointer(probes), _pointer(rows), ctypes.c_int64(PAIRS),
         )  # fmt: skip
         assert found <= PAIRS, "more pairs than the benchmark join has"
-        return probes[:found] + begin, rows[:found]
+        return probes[:found] + begin, rows[:found].copy()
 
 
 def load_limit() -> Limit | str:
@@ -68,6 +66,16 @@ def load_limit() -> Limit | str:
     library = ctypes.CDLL(str(path))
     library.scan.restype = ctypes.c_int64
     return Limit(library)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+@cache
+def _output(part: int) -> tuple[Array, Array]:
+    return np.empty(PAIRS, np.int64), np.empty(PAIRS, np.int64)
 
 
 def _pointer(array: Array) -> ctypes.c_void_p:

@@ -31,6 +31,7 @@ class Sizes:
     finite_rows: int = 500_000
     finite_window: int = 100_000
     many_probes: int = 100_000_000
+    many_window: int = 100_000
     hot_window: int = 20_000
     all_window: int = 5_000
     few_batch: int = 256  # where a probe matches thousands of rows
@@ -50,6 +51,7 @@ SMOKE = Sizes(
     finite_rows=2_000,
     finite_window=500,
     many_probes=40_000,
+    many_window=1_000,
     hot_window=600,
     all_window=300,
     few_batch=32,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -54,7 +55,7 @@ class _Scans:
 
         verified = same_pairs(probe(0), self._expected(batch))
         row = self._row("limit_avx2", "c", batch, threads, bytes_per_row=x.itemsize + y.itemsize, verified=verified)
-        self._add(row, lambda begins: [lambda b=b: probe(b) for b in begins])
+        self._add(row, lambda begins: [partial(probe, b) for b in begins])
 
     def _add_path(self, path: str, threads: int) -> None:
         with self.report.compiling(path):
@@ -74,8 +75,7 @@ class _Scans:
             )
 
             def calls(begins: list[int], batch: int = batch) -> list[Callable[[], object]]:
-                batches = [self._probing(b, b + batch) for b in begins]
-                return [lambda p=p: pairs_of(store, p) for p in batches]
+                return [partial(pairs_of, store, self._probing(b, b + batch)) for b in begins]
 
             self._add(row, calls)
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 import counterflow as cf
-from counterflow.cli import files
+from counterflow.cli import bench, files
 from counterflow.errors import CounterflowError, OptionError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Join two streams on any predicate within sliding windows, in process or on Spark.",
 )
+app.add_typer(bench.app, name="bench")
 notes = Console(stderr=True, highlight=False)
 
 LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]

@@ -1,0 +1,38 @@
+"""`counterflow bench kernels`: scans, indexes, the finite join and hard cases, each with its output checked."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from counterflow.bench.finite import measure_finite
+from counterflow.bench.indexes import measure_indexes
+from counterflow.bench.limit import Limit, load_limit
+from counterflow.bench.machine import machine, versions
+from counterflow.bench.report import SMOKE, Note, Report, Sizes
+from counterflow.bench.robust import measure_robust
+from counterflow.bench.scans import measure_scans
+from counterflow.errors import OptionError
+
+
+def bench_kernels(smoke: bool, note: Note) -> dict[str, Any]:
+    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    if os.environ.get("COUNTERFLOW_COMPILE") == "never":
+        raise OptionError("COUNTERFLOW_COMPILE=never: there are no compiled kernels to measure then")
+    found: dict[str, Any] = {
+        "benchmark": "kernels",
+        "smoke": smoke,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions(),
+    }
+    report = Report(SMOKE if smoke else Sizes(), note)
+    limit = load_limit()
+    if not isinstance(limit, Limit):
+        report.remarks.append(f"the limit was not measured: {limit}")
+    measure_scans(report, limit if isinstance(limit, Limit) else None)
+    measure_indexes(report)
+    measure_finite(report)
+    measure_robust(report)
+    return {**found, "remarks": report.remarks, "results": report.rows}

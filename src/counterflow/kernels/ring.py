@@ -66,8 +66,9 @@ class Ring:
     def search(self, values: Array, side: str, column: str = "at") -> Array:
         """The numbers of the first rows whose (ordered) column is at least, or with side "right" above, the values."""
         if self.offset is not None:
-            values = np.clip(values, self.first + self.offset - 1, self.next + self.offset)  # far bounds would overflow
-            return np.clip(values - self.offset + (side == "right"), self.first, self.next)
+            # held between the ends, so that far bounds do not overflow
+            rows = np.minimum(np.maximum(values, self.first + self.offset - 1), self.next + self.offset) - self.offset
+            return np.minimum(np.maximum(rows + (side == "right"), self.first), self.next)
         result = np.full(len(values), self.first)
         for begin, part in self.spans(column):
             beyond = result == begin

@@ -78,10 +78,27 @@ def load(text: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # numba's cache refers to functions by their module
+        _choose_instructions()
         spec.loader.exec_module(module)
         TIMES.seconds += time.perf_counter() - started
         TIMES.modules += 1
         return module
+
+
+@cache
+def _choose_instructions() -> None:
+    """Where there is AVX-512, its whole width: half of it, LLVM's choice, is slower than AVX2 for comparisons.
+
+    It holds for all that numba compiles in this process from now on; NUMBA_CPU_NAME or NUMBA_CPU_FEATURES decide
+    otherwise.
+    """
+    import numba
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    config: Any = numba.config
+    if config.CPU_NAME is None and config.CPU_FEATURES is None and features.get("avx512vl"):
+        config.CPU_FEATURES = features.flatten() + ",-prefer-256-bit"
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,7 @@ class Shape:
     nullable: bool  # each row has one more column: a bit for each column that is NULL
     hashed: bool  # each row has one more column: the hash of its equality keys
     dimensions: int  # band keys of the index
-    key_dtypes: tuple[str, ...]  # of the keys that inequalities bound, for the scan
+    scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
         found = [column_dtype(column.type) for column in columns]
@@ -158,7 +175,7 @@ STREAM = int64(
 
     @cached_property
     def scan(self) -> ModuleType:
-        keys = _tuple(list(self.shape.key_dtypes))
+        keys = _tuple([dtype for dtype, _ in self.shape.scan_keys])
         constants = f"SCAN = void({I8}, {I8}, {I8}, {keys}, {keys}, {keys}, {self._scanned}, {I8}, {I8}, {I8})"
         return self._load(["scan"], constants, [self._row_values, self._slice_may_match()])
 
@@ -218,14 +235,16 @@ STREAM = int64(
     def _slice_may_match(self) -> str:
         """All rows of the slice are tested without a branch, so that the compiler makes vector instructions of it."""
         lines, tests = [], []
-        for k, dtype in enumerate(self.shape.key_dtypes):
+        for k, (dtype, form) in enumerate(self.shape.scan_keys):
             lines += [f"s{k} = keys[{k}][j : j + SLICE]", f"a{k}, b{k} = lower[{k}][p], upper[{k}][p]"]
             if dtype in UNSIGNED:  # one unsigned comparison for both bounds
                 unsigned, signed = UNSIGNED[dtype], NUMBA[dtype]
                 lines.append(f"w{k} = {unsigned}({signed}(b{k} - a{k}))")
                 tests.append(f"({unsigned}({signed}(s{k}[i] - a{k})) <= w{k})")
-            else:  # NaN passes
-                tests += [f"(not (s{k}[i] < a{k}))", f"(not (s{k}[i] > b{k}))"]
+            elif form == "band":  # the bounds are the middle and the distance from it; NaN passes
+                tests.append(f"(not (abs(s{k}[i] - a{k}) > b{k}))")
+            else:
+                tests.append(f"(not (s{k}[i] < a{k}))" if form == "low" else f"(not (s{k}[i] > b{k}))")
         if not tests:  # nothing bounds a key: the predicate itself
             width = len(self.shape.dtypes(self.shape.stored_columns))
             lines += [f"s{k} = columns[{k}][j : j + SLICE]" for k in range(width)]

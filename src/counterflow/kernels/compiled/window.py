@@ -26,6 +26,7 @@ from counterflow.spec.split import Inequality
 Access = Literal["auto", "index", "scan", "prefilter"]
 NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
 STATUS = 8
+INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
 CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
 EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
@@ -74,10 +75,13 @@ class CompiledWindow:
             raise NotCompilable("no condition has a compiled form")
         probing = opposite(path.stored)
         self.scan_columns = [key for i in self.scan_keys if isinstance(key := i.key(path.stored), Column)]
-        key_dtypes = tuple(np.dtype(column_dtype(column.type)).str[1:] for column in self.scan_columns)
+        scan_keys = tuple(
+            (np.dtype(column_dtype(column.type)).str[1:], _form(inequality, path.stored))
+            for column, inequality in zip(self.scan_columns, self.scan_keys, strict=True)
+        )
         hashed = bool(path.equalities) and not accept.complete
         columns = {side: tuple(found) for side, found in accept.columns.items()}
-        shape = Shape(probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), key_dtypes)
+        shape = Shape(probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), scan_keys)
         self.kernels = Kernels(shape, accept)
         self.bands: Array | None = None
         self.heads = self.records = self.pool = np.empty(0, np.int64)
@@ -204,7 +208,7 @@ class CompiledWindow:
             most = np.where(np.isfinite(most), most, np.nan)
             first, last = _cells(least, per_unit), _cells(most, per_unit)
             lower.append(first.astype(np.uint8))
-            widths.append(np.clip(last - first, 0, 255).astype(np.uint8))
+            widths.append(np.minimum(np.maximum(last - first, 0), 255).astype(np.uint8))
         return tuple(lower), tuple(widths)
 
     # --- probes
@@ -219,9 +223,9 @@ class CompiledWindow:
         everyone = len(rows.usable)
         n = everyone if self.access == "index" else len(scanned)
         parts = min(self.threads, max(n // 64, 1))
-        cuts = np.linspace(0, n, parts + 1).astype(int)
+        cuts = [n * part // parts for part in range(parts + 1)]
         bounds = ScanBounds(self, columns, rows, everyone)
-        tasks = [Task(self, rows, bounds, oldest, newest, scanned, int(a), int(b)) for a, b in pairwise(cuts)]
+        tasks = [Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts)]
         while tasks:
             if len(tasks) == 1:
                 tasks[0].step()
@@ -302,8 +306,8 @@ class Task:
         window, ring = self.window, self.window.ring
         slot = begin & (ring.capacity - 1)
         part = slice(slot, slot + n)
-        begins = np.clip(self.oldest[chosen] - begin, 0, n)
-        ends = np.clip(self.newest[chosen] + 1 - begin, 0, n)
+        begins = np.maximum(self.oldest[chosen] - begin, 0)
+        ends = np.minimum(self.newest[chosen] + 1 - begin, n)
         lower, upper = self.bounds.get()
         stored = window.stored_columns(part)
         status = np.zeros(STATUS, np.int64)
@@ -369,7 +373,7 @@ def _cells(values: Array, per_unit: float) -> Array:
     """As `cell` in `places`."""
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = np.floor(values * per_unit)
-    return np.clip(np.where(np.isnan(scaled), 1e18, scaled), -1e18, 1e18).astype(np.int64)
+    return np.fmax(np.where(scaled < 1e18, scaled, 1e18), -1e18).astype(np.int64)
 
 
 def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
@@ -379,29 +383,40 @@ def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
     return key.type.is_float or (inequality.rounds == "exact" and column_dtype(key.type) is not None)
 
 
+def _form(inequality: Inequality, stored: Side) -> str:
+    low, high = stored_range(inequality, stored)
+    return "band" if low is not None and high is not None else "low" if high is None else "high"
+
+
 def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int) -> tuple[Array, Array]:
-    """Between which values the stored column lies, in its own type; too wide rather than too narrow."""
+    """Where the stored column lies, in its own type; too wide rather than too narrow.
+
+    For integers the least and the greatest value; for floats the one bound, or, to save a comparison, the middle and
+    the greatest distance from it. NaN binds nothing.
+    """
     probing = opposite(stored)
     dtype: Any = column_dtype(inequality.key(stored).type)
     floating = dtype.kind == "f"
-    least, most = (-np.inf, np.inf) if floating else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    lower, upper = np.full(n, least, dtype), np.full(n, most, dtype)
     key = computed(inequality.key(probing), probing, columns, n)
-    if key is None or (key.values.dtype == object and not floating):
+    low: Array | None = None
+    high: Array | None = None
+    if key is not None and (floating or key.values.dtype != object):
+        low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
+    if not floating:
+        least, most = (INT32 if dtype == np.int32 else INT64).min, (INT32 if dtype == np.int32 else INT64).max
+        low, high = (np.full(n, end) if bound is None else bound for bound, end in ((low, least), (high, most)))
+        lower, upper = (np.minimum(np.maximum(b, least), most).astype(dtype) for b in (low, high))
         return lower, upper
-    low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
-    with np.errstate(over="ignore"):
-        if low is not None:
-            lower = _rounded(low, dtype, -np.inf) if floating else np.clip(low, least, most).astype(dtype)
-        if high is not None:
-            upper = _rounded(high, dtype, np.inf) if floating else np.clip(high, least, most).astype(dtype)
-    return lower, upper
-
-
-def _rounded(bounds: Array, dtype: Any, away: float) -> Array:
-    if dtype == np.float64:
-        return bounds
-    return np.nextafter(bounds.astype(np.float32), np.float32(away))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if low is None or high is None:
+            only = low if low is not None else high
+            if only is None:
+                return np.full(n, np.nan, dtype), np.full(n, np.nan, dtype)
+            rounded = np.nextafter(only.astype(dtype), dtype.type(np.inf if low is None else -np.inf))
+            return rounded, rounded
+        middle = (low / 2 + high / 2).astype(dtype)
+        distance = np.maximum(high - middle, middle - low) * (1 + 16 * float(np.finfo(dtype).eps))
+        return middle, np.nextafter(distance.astype(dtype), dtype.type(np.inf))
 
 
 def null_bits(columns: tuple[Column, ...], vectors: Columns, n: int) -> Array:

@@ -39,6 +39,18 @@ GROUP, BLOCK = 512, 8192
 AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
 
 
+@njit(**OPTIONS)
+def check_rows(begin, end, values, base, p, columns, constants, out_probe, out_row, found, unsure):
+    for k in range(begin, end):
+        verdict = accept(values, row_values(columns, k), constants)
+        holds = int64(verdict != 0)
+        out_probe[found] = p  # always written, kept only if it holds
+        out_row[found] = base + k
+        found += holds
+        unsure |= holds & int64(verdict >> 1)
+    return found, unsure
+
+
 @njit(SCAN, **OPTIONS)
 def scan(
     chosen,
@@ -70,24 +82,16 @@ def scan(
                 status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = block, c, found, unsure
                 return
             values = probe_values(probing, p)
-            while j < stop:
-                after = min(j + GROUP, stop)
-                whole = after - j == GROUP
-                if whole:
-                    if not group_may_match(codes, lower, width, p, j):
-                        j = after
-                        continue
+            while j + GROUP <= stop:
+                if group_may_match(codes, lower, width, p, j):
                     mark_group(codes, lower, width, p, j, marks)
-                for word in range((after - j + 7) // 8):
-                    if whole and words[word] == 0:
-                        continue
-                    for k in range(j + 8 * word, min(j + 8 * word + 8, after)):
-                        verdict = accept(values, row_values(columns, k), constants)
-                        holds = int64(verdict != 0)
-                        out_probe[found] = p
-                        out_row[found] = base + k
-                        found += holds
-                        unsure |= holds & int64(verdict >> 1)
-                j = after
+                    for word in range(GROUP // 8):
+                        if words[word] != 0:
+                            first = j + 8 * word
+                            found, unsure = check_rows(
+                                first, first + 8, values, base, p, columns, constants, out_probe, out_row, found, unsure
+                            )
+                j += GROUP
+            found, unsure = check_rows(j, stop, values, base, p, columns, constants, out_probe, out_row, found, unsure)
         first_probe = 0
     status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = count, 0, found, unsure

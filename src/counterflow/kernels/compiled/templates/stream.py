@@ -48,8 +48,8 @@ def stream(
 ):
     """For each batch from `begin` to `end`: append its rows, expire those before the window, probe with as many.
 
-    Row i is numbered i; probe i looks at the rows from oldest[i] to newest[i]. Returns how many rows are done (fewer
-    than `end` if the pool must grow), and adds the pairs to status[TOTAL]; the buffer keeps the last of them.
+    Row i is numbered i; probe i looks at the rows from oldest[i] to newest[i]. Adds the pairs to status[TOTAL]; the
+    buffer keeps the last of them. Returns `end`, or less if the pool or the buffer was too small: then start anew.
     """
     for first in range(begin, end, batch):
         stop = min(first + batch, end)
@@ -62,6 +62,7 @@ def stream(
         status[AT], status[WAITING], status[LEFT_OVER] = first, 0, 0
         status[FOUND] = 0
         while status[AT] < stop or status[WAITING] > 0:
+            before = status[AT]
             probe(
                 stop,
                 probe_hashes,
@@ -81,6 +82,8 @@ def stream(
                 over,
                 status,
             )
+            if status[AT] == before and status[FOUND] == 0 and status[AT] < stop:
+                return first
             status[TOTAL] += status[FOUND]
             for k in range(status[FOUND]):
                 status[CHECKSUM] += (out_probe[k] * 31 + out_row[k] * 17) & 0xFFFFFF

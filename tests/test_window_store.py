@@ -307,3 +307,20 @@ assert build.TIMES.modules == 2
     first, second = run(5), run(5)
     assert first == second and len(first[1]) > 4
     assert run(6)[1] == first[1]  # another constant, the same code
+
+
+def test_a_large_table_join_in_parallel():
+    """Both windows are filled and searched at the same time, by threads that share nothing: always the same pairs."""
+    columns = dict(x=_integers(1, 3000), y=_floats(1, 3000))
+    left, right = numbers(60_000, 1, **columns), numbers(60_000, 2, **columns)
+
+    def pairs(**options):
+        joined = cf.window_join(left, right, where=BANDS, time="ts", window=cf.rows(20_000), **options)
+        return sorted(zip(joined["id"].to_pylist(), joined["id_right"].to_pylist(), strict=True))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNTERFLOW_COMPILE", "never")
+        expected = pairs()
+    assert len(expected) > 10_000
+    for batch_rows in (1000, 5000, 20_000, 70_000):
+        assert pairs(engine=cf.Local(batch_rows=batch_rows)) == expected

@@ -32,10 +32,18 @@ class Kang:
 
     def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
         """Arrivals in, pairs of row ids (left, right) out."""
-        self.left.append(left)
+        yield from self.meet_right_window(left, right)
+        yield from self.meet_left_window(left, right)
+
+    # The two windows have nothing to do with each other: a finite join fills and scans them at the same time.
+
+    def meet_right_window(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
         self.right.append(right)
         for p, rows in self.right.probe(left):
             yield left.rows[p], rows
+
+    def meet_left_window(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
+        self.left.append(left)
         for p, rows in self.left.probe(right):
             yield rows, right.rows[p]
 

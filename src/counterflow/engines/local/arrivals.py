@@ -71,16 +71,29 @@ def _next_horizon(side: Ordered, rank: int) -> int:
 
 def arrivals_of(spec: JoinSpec, left: pa.Table, right: pa.Table) -> Arrivals:
     left_time, right_time = time_values(spec.left, left), time_values(spec.right, right)
-    left_order, right_order = np.argsort(left_time, kind="stable"), np.argsort(right_time, kind="stable")
+    left_order, right_order = _order(left_time), _order(right_time)
     lt, rt = left_time[left_order], right_time[right_order]
-    left_arrived = np.searchsorted(rt, lt, "left")  # at equal times the left tuple is earlier
-    right_arrived = np.searchsorted(lt, rt, "right")
+    left_arrived, right_arrived = _arrived(lt, rt)
     left_horizon = _horizon(spec.right.window, lt, rt, left_arrived)
     right_horizon = _horizon(spec.left.window, rt, lt, right_arrived)
     return Arrivals(
         _ordered(spec, "left", left, left_time, left_order, left_horizon, left_arrived),
         _ordered(spec, "right", right, right_time, right_order, right_horizon, right_arrived),
     )
+
+
+def _order(times: Array) -> Array | slice:
+    """The rows in order of time; all as they are where they are in order, which then costs no copies."""
+    return slice(None) if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+
+
+def _arrived(left_times: Array, right_times: Array) -> tuple[Array, Array]:
+    """How many opposite tuples are before each tuple; at equal times the left one is earlier."""
+    order = np.argsort(np.concatenate([left_times, right_times]), kind="stable")  # merges two sorted runs
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    n = len(left_times)
+    return rank[:n] - np.arange(n), rank[n:] - np.arange(len(right_times))
 
 
 def _horizon(window: Window, times: Array, opposite_times: Array, arrived: Array) -> Array:
@@ -94,15 +107,15 @@ def _horizon(window: Window, times: Array, opposite_times: Array, arrived: Array
 
 
 def _ordered(
-    spec: JoinSpec, side: Side, table: pa.Table, time: Array, order: Array, horizon: Array, arrived: Array
+    spec: JoinSpec, side: Side, table: pa.Table, time: Array, order: Array | slice, horizon: Array, arrived: Array
 ) -> Ordered:
-    ordinal = np.arange(len(order))
+    ordinal = np.arange(len(time))
     rank = ordinal + arrived
-    rank_by_row = np.empty(len(order), np.int64)
+    rank_by_row = np.empty(len(time), np.int64)
     rank_by_row[order] = rank
     columns = {n: v.take(order) for n, v in predicate_columns(spec.predicate, side, table).items()}
-    batch = Batch(side, columns, rows=order, at=ordinal, low=horizon, high=arrived - 1)
-    kept = passing(spec.parts.filters(side), side, columns, len(order))  # the others can match nothing
+    batch = Batch(side, columns, rows=ordinal[order], at=ordinal, low=horizon, high=arrived - 1)
+    kept = passing(spec.parts.filters(side), side, columns, len(time))  # the others can match nothing
     if kept is not None:
         return Ordered(batch.take(kept), rank[kept], horizon, rank, time, rank_by_row)
     return Ordered(batch, rank, horizon, rank, time, rank_by_row)

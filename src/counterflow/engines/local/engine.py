@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +14,7 @@ import pyarrow as pa
 from counterflow.engines.local.arrivals import Arrivals, arrivals_of
 from counterflow.errors import OptionError, UnsupportedError
 from counterflow.kernels.gather import gather
-from counterflow.kernels.store import COMPILE_AFTER
+from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
@@ -21,6 +23,7 @@ from counterflow.suggest import did_you_mean
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
 Progress = Callable[[int, int, int], None]
+Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
 
 
 @dataclass(frozen=True)
@@ -67,23 +70,49 @@ def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure."""
     left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
-    compile_after = 0 if arrivals.total >= COMPILE_AFTER else COMPILE_AFTER
-    windows = left_rows, right_rows
-    join = Kang(spec.predicate, spec.parts, windows, threads=engine.threads, compile_after=compile_after)
-    found: list[tuple[Array, Array]] = []
-    pairs = 0
-    for begin in range(0, arrivals.total, engine.batch_rows):
-        end = min(begin + engine.batch_rows, arrivals.total)
-        left, right = arrivals.batch(begin, end)
-        for part in join.process(left, right):
-            found.append(part)
-            pairs += len(part[0])
-        join.invalidate(*arrivals.horizons(end))
-        if engine.progress is not None:
-            engine.progress(end, arrivals.total, pairs)
-    if not found:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+    large = arrivals.total >= COMPILE_AFTER
+    join = Kang(
+        spec.predicate,
+        spec.parts,
+        (left_rows, right_rows),
+        threads=max(engine.threads // 2, 1),
+        compile_after=0 if large else COMPILE_AFTER,
+    )
+    progress = _Progress(engine.progress, arrivals.total)
+
+    def through(window: WindowStore, meet: Meet) -> list[tuple[Array, Array]]:
+        found: list[tuple[Array, Array]] = []
+        for begin in range(0, arrivals.total, engine.batch_rows):
+            end = min(begin + engine.batch_rows, arrivals.total)
+            new = list(meet(*arrivals.batch(begin, end)))
+            found += new
+            window.expire(arrivals.horizons(end)[0 if window is join.left else 1])
+            progress.advance(end - begin, sum(len(part[0]) for part in new))
+        return found
+
+    windows = (join.right, join.left), (join.meet_right_window, join.meet_left_window)
+    if large and engine.threads > 1:
+        with ThreadPoolExecutor(2) as pool:
+            halves = list(pool.map(through, *windows))
+    else:
+        halves = list(map(through, *windows))
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64)), *halves[0], *halves[1]]
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+
+class _Progress:
+    """Of both windows: a row is done when it has gone through both."""
+
+    def __init__(self, report: Progress | None, total: int) -> None:
+        self.report, self.total = report, total
+        self.steps = self.pairs = 0
+        self.lock = threading.Lock()
+
+    def advance(self, rows: int, pairs: int) -> None:
+        with self.lock:
+            self.steps, self.pairs = self.steps + rows, self.pairs + pairs
+            if self.report is not None:
+                self.report(self.steps // 2, self.total, self.pairs)
 
 
 def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows: Array) -> tuple[Array, Array, Array]:

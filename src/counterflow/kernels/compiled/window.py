@@ -84,6 +84,7 @@ class CompiledWindow:
         shape = Shape(probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), scan_keys)
         self.kernels = Kernels(shape, accept)
         self.bands: Array | None = None
+        self.numbers = np.empty(64, np.int64)  # of buckets, while rows are appended
         self.heads = self.records = self.pool = np.empty(0, np.int64)
 
     @property
@@ -148,7 +149,7 @@ class CompiledWindow:
         while True:
             done = kernel.append(
                 done, n, rows.hashes, rows.keys, rows.usable, self.bands, rows.columns,
-                self.heads, self.records, self.pool, _scratch()[0], self.ring.first, begin,
+                self.heads, self.records, self.pool, self.numbers, self.ring.first, begin,
             )  # fmt: skip
             if done == n:
                 return
@@ -347,11 +348,6 @@ class Task:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
-
-
-@cache
-def _scratch() -> Array:
-    return np.empty((1, 64), np.int64)
 
 
 def _grown(records: Array, capacity: int) -> Array:

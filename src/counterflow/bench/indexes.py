@@ -16,7 +16,15 @@ from counterflow.bench.inputs import PROBING, STORED, Inputs, Kind, hash_inputs,
 from counterflow.bench.report import Measurement, Report, Row, interleave, timed
 from counterflow.bench.scans import filled_store, pairs_of
 from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled.window import CHAINS, EMPTY, STATUS, CompiledWindow, Keyed, kernel_array
+from counterflow.kernels.compiled.window import (
+    CHAINS,
+    CHAINS_PER_ROW,
+    EMPTY,
+    STATUS,
+    CompiledWindow,
+    Keyed,
+    kernel_array,
+)
 from counterflow.kernels.ring import Ring
 from counterflow.kernels.store import WindowStore
 from counterflow.kernels.vectors import Array
@@ -45,7 +53,7 @@ class StreamIndex:
         self.oldest, self.newest = np.maximum(np.arange(n) - window, 0), np.arange(n) - 1
         self.blocks = self.compiled.kernels.shape.index == "blocks"
         capacity = 1 << (window + batch_max - 1).bit_length()
-        self.heads = np.full(capacity + 1, 0 if self.blocks else EMPTY)
+        self.heads = np.full(capacity + 1, 0) if self.blocks else np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
         self.records = np.empty(capacity * (SPARE if self.blocks else 1), self.compiled.kernels.shape.record)
         self.pool = np.full(40, -1)
         self.pool[[0, 32]] = 0

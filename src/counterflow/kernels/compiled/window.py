@@ -29,6 +29,7 @@ STATUS = 8
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
 CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
+CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
 EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
 BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
 GROUP = 512  # rows that the prefilter tests at once
@@ -159,15 +160,14 @@ class CompiledWindow:
         """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
         self.bands = self._band_table(rows.keys)
         capacity, record = self.ring.capacity, self.kernels.shape.record
-        self.heads = np.empty(capacity + 1, np.int64)
-        self.records = np.empty(capacity, record)
         self.pool = np.full(40, -1, np.int64)
         if self.kernels.shape.index == "blocks":
+            self.heads = np.full(capacity + 1, 0)
             self.records = np.empty(BLOCK_SPARE * capacity, record)
-            self.heads[:] = 0
             self.pool[0] = self.pool[32] = 0
         else:
-            self.heads[:] = EMPTY
+            self.heads = np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
+            self.records = np.empty(capacity, record)
 
     def _band_table(self, keys: Array) -> Array:
         """What `places` needs of each band. A cell is as wide as the band, so a probe meets two or three of them."""

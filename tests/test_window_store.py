@@ -122,6 +122,7 @@ def test_a_full_buffer_is_handed_out_and_filled_again(data, name):
         patch.setattr(pairs_module, "PAIRS_MIN", 2)
         patch.setattr(pairs_module.Pairs.__init__, "__defaults__", (2,))
         patch.setattr(window_module, "PAIRS_MAX", 4)
+        patch.setattr(window_module, "PART_COMPARISONS", 1)
         model = Model(ALL[name], "left", threads=data.draw(st.sampled_from([1, 2])))
         model.append(data.draw(tables()), list(range(20)))
         model.check(data.draw(tables()), [0] * 20, [30] * 20)
@@ -240,7 +241,8 @@ BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
         ("l.f BETWEEN r.f - 1 AND r.f + 1", dict(f=_strange), {}),
     ],
 )
-def test_compiled_windows(where, columns, options):
+def test_compiled_windows(where, columns, options, monkeypatch):
+    monkeypatch.setattr(window_module, "PART_COMPARISONS", 1)  # threads as asked for
     stored, probing = numbers(3000, 1, **columns), numbers(3000, 2, **columns)
     compiled_store(where, stored, probing, 1000, **options)
 

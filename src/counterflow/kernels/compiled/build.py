@@ -182,10 +182,13 @@ STREAM = int64(
     @cached_property
     def prefilter(self) -> ModuleType:
         codes = _tuple(["u1", "u1"])
-        constants = f"""SCAN = void(
+        constants = f"""DIMENSIONS = 2
+CODES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1])
+CODE_RANGES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1], uint8[::1])
+SCAN = void(
     {I8}, {I8}, {I8}, {codes}, {codes}, {codes}, {self._scanned}, uint8[::1], uint64[::1], {I8}, {I8}, {I8}
 )"""
-        return self._load(["prefilter"], constants, [self._row_values, *_byte_tests()])
+        return self._load(["places", "prefilter"], constants, [self._row_values, *_byte_tests()])
 
     def _load(self, templates: list[str], constants: str, holes: list[str]) -> ModuleType:
         texts = [(TEMPLATES / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
@@ -279,15 +282,21 @@ def _function(signature: str, lines: list[str]) -> str:
 
 
 def _byte_tests() -> list[str]:
-    head = []
-    for k in (0, 1):
-        head += [f"s{k} = codes[{k}][j : j + GROUP]", f"a{k}, w{k} = lower[{k}][p], width[{k}][p]"]
     test = "(uint8(s0[i] - a0) <= w0) & (uint8(s1[i] - a1) <= w1)"
-    any_hit = ["none = uint8(1)", "for i in range(GROUP):", f"    none = min(none, uint8(0) if {test} else uint8(1))"]
+
+    def head(size: str) -> list[str]:
+        lines = []
+        for k in (0, 1):
+            lines += [f"s{k} = codes[{k}][j : j + {size}]", f"a{k}, w{k} = lower[{k}][p], width[{k}][p]"]
+        return lines
+
+    def any_hit(size: str) -> list[str]:
+        loop = f"    none = min(none, uint8(0) if {test} else uint8(1))"
+        return [*head(size), "none = uint8(1)", f"for i in range({size}):", loop, "return none == uint8(0)"]
+
+    marked = [*head("GROUP"), "for i in range(GROUP):", f"    marks[i] = uint8({test})"]
     return [
-        _function("group_may_match(codes, lower, width, p, j)", [*head, *any_hit, "return none == uint8(0)"]),
-        _function(
-            "mark_group(codes, lower, width, p, j, marks)",
-            [*head, "for i in range(GROUP):", f"    marks[i] = uint8({test})"],
-        ),
+        _function("group_may_match(codes, lower, width, p, j)", any_hit("GROUP")),
+        _function("piece_may_match(codes, lower, width, p, j)", any_hit("PIECE")),
+        _function("mark_group(codes, lower, width, p, j, marks)", marked),
     ]

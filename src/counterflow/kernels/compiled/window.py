@@ -31,6 +31,8 @@ AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the ind
 CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
 CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
 EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
+PART_COMPARISONS = 1 << 24  # worth a thread: some 2 ms of scanning
+PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
 BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
 GROUP = 512  # rows that the prefilter tests at once
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
@@ -194,23 +196,15 @@ class CompiledWindow:
         if (np.isnan(rows.keys[wild])).any():
             raise NotCompilable("a NaN that matches anything has no byte")
         for k in (0, 1):
-            codes = _cells(rows.keys[k], self.bands[k, 4]).astype(np.uint8)
+            codes = np.empty(rows.keys.shape[1], np.uint8)
+            self.kernels.prefilter.codes_of(rows.keys, self.bands, k, codes)
             self.ring.write(f"code{k}", begin, codes)
 
-    def _code_ranges(self, keys: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        assert self.bands is not None
-        lower, widths = [], []
-        for key, (low, high, magnitude, slack, per_unit, nan_meets_all, _) in zip(keys, self.bands, strict=True):
-            with np.errstate(invalid="ignore", over="ignore"):
-                spare = (np.abs(key) + magnitude) * slack
-                least, most = key + low - spare, key + high + spare
-            alone = np.isnan(key) & (nan_meets_all == 0)
-            least = np.where(np.isfinite(least), least, np.where(alone, np.nan, -np.inf))
-            most = np.where(np.isfinite(most), most, np.nan)
-            first, last = _cells(least, per_unit), _cells(most, per_unit)
-            lower.append(first.astype(np.uint8))
-            widths.append(np.minimum(np.maximum(last - first, 0), 255).astype(np.uint8))
-        return tuple(lower), tuple(widths)
+    def code_ranges(self, keys: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        lower, width = np.empty((2, 2, keys.shape[1]), np.uint8)
+        for k in (0, 1):
+            self.kernels.prefilter.code_ranges(keys, self.bands, k, lower[k], width[k])
+        return tuple(lower), tuple(width)
 
     # --- probes
 
@@ -223,7 +217,8 @@ class CompiledWindow:
             return
         everyone = len(rows.usable)
         n = everyone if self.access == "index" else len(scanned)
-        parts = min(self.threads, max(n // 64, 1))
+        comparisons = n * (PROBE_COMPARISONS if self.access == "index" else len(self.ring))
+        parts = min(self.threads, max(comparisons // PART_COMPARISONS, 1), max(n, 1))
         cuts = [n * part // parts for part in range(parts + 1)]
         bounds = ScanBounds(self, columns, rows, everyone)
         tasks = [Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts)]
@@ -249,7 +244,7 @@ class ScanBounds:
         if self._found is None:
             window = self.window
             if window.access == "prefilter":
-                self._found = window._code_ranges(self.rows.keys)
+                self._found = window.code_ranges(self.rows.keys)
             else:
                 found = [_scan_bounds(i, window.path.stored, self.columns, self.n) for i in window.scan_keys]
                 self._found = tuple(low for low, _ in found), tuple(high for _, high in found)
@@ -363,13 +358,6 @@ def _typical(keys: Array) -> tuple[float, float]:
         return 0.0, 0.0
     low, high = np.quantile(finite, [0.02, 0.98])
     return float(max(abs(low), abs(high))), float(high - low)
-
-
-def _cells(values: Array, per_unit: float) -> Array:
-    """As `cell` in `places`."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        scaled = np.floor(values * per_unit)
-    return np.fmax(np.where(scaled < 1e18, scaled, 1e18), -1e18).astype(np.int64)
 
 
 def _is_scan_key(key: Expression, inequality: Inequality) -> bool:

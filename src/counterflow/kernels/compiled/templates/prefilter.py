@@ -4,11 +4,13 @@ The byte is the low end of the key's grid cell: a row whose key is in the band h
 so no pair is lost, and nearly all other rows are rejected 32 or 64 at a time.
 """
 
-from numba import int64, njit
+from numba import int64, njit, uint8
+
+from counterflow.kernels.compiled.templates.places import *
 
 # ---- holes: what stands here is only the meaning; `build` writes them
 
-OPTIONS, SCAN = {}, None
+SCAN, CODES, CODE_RANGES = None, None, None
 
 
 def accept(probe, stored, constants):
@@ -27,16 +29,34 @@ def group_may_match(codes, lower, width, p, j):
     """Whether any of GROUP rows from j on has bytes that probe p looks for."""
 
 
+def piece_may_match(codes, lower, width, p, j):
+    """The same of PIECE rows."""
+
+
 def mark_group(codes, lower, width, p, j, marks):
     """Which of them."""
 
 
 # ---- the text from here on is used as it stands
 
-GROUP, BLOCK = 512, 8192
+GROUP, PIECE, BLOCK = 512, 32, 8192
+AT_BLOCK = 2  # in `status`, besides those of `places`
 
-# status: where to go on, and what was found
-AT, FOUND, AT_BLOCK, UNSURE = 0, 1, 2, 3
+
+@njit(CODES, **OPTIONS)
+def codes_of(keys, bands, k, out):
+    """The bytes of stored rows."""
+    for i in range(len(out)):
+        out[i] = uint8(cell(keys[k, i], bands[k, PER_UNIT]) & 255)
+
+
+@njit(CODE_RANGES, **OPTIONS)
+def code_ranges(keys, bands, k, lower, width):
+    """The bytes that each probe looks for: from `lower` on, so many."""
+    for i in range(len(lower)):
+        first, last = cell_range(keys[k, i], bands, k)
+        lower[i] = uint8(first & 255)
+        width[i] = uint8(min(max(last - first, 0), 255))
 
 
 @njit(**OPTIONS)

@@ -82,7 +82,10 @@ def load(text: str) -> Any:
 
         return call
 
-    found = {n: entry(f) if n in ("append", "probe", "scan", "stream", "codes_of", "code_ranges") else f for n, f in names.items()}
+    found = {
+        n: entry(f) if n in ("append", "probe", "scan", "stream", "codes_of", "code_ranges") else f
+        for n, f in names.items()
+    }
     return python_types.SimpleNamespace(**found)
 
 

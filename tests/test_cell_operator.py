@@ -6,6 +6,7 @@ those of `reference` on the rows that were not late.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from decimal import Decimal
 from types import SimpleNamespace
@@ -49,17 +50,21 @@ class FakeHandle:
 class Cell:
     """Runs micro-batches as Spark does: rows first, then timers that the watermark has passed."""
 
-    def __init__(self, spec: Any) -> None:
-        self.spec, self.handle = spec, FakeHandle()
+    def __init__(self, spec: Any, handle: FakeHandle | None = None) -> None:
+        self.spec, self.handle = spec, handle or FakeHandle()
         self.pairs: list[pa.Table] = []
 
-    def batch(self, left: pa.Table, right: pa.Table, watermark_ms: int) -> None:
+    def batch(self, left: pa.Table, right: pa.Table, watermark_ms: int, stop_early: bool = False) -> None:
         operator = CellOperator(self.spec, Layout(1, 1))
         operator.init(self.handle)  # type: ignore[arg-type]
         key, clock = (Layout(1, 1).keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
         sides = [(side, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
         rows = pd.DataFrame([*sides, ("none", None)], columns=["side", "payload"])
-        self._collect(operator.handleInputRows(key, iter([rows]), clock))
+        frames = operator.handleInputRows(key, iter([rows]), clock)
+        if stop_early:
+            next(frames)
+            return
+        self._collect(frames)
         for timer in [t for t in self.handle.timers if t <= watermark_ms]:
             self._collect(operator.handleExpiredTimer(key, clock, None))
             self.handle.timers.remove(timer)
@@ -90,6 +95,9 @@ def test_any_batches_and_watermarks(left, right, data):
         start = tuple(max(a, b) for a, b in zip(start, end, strict=True))
         if data.draw(st.booleans()):
             operator_module.HOT = state.HotCells()  # another worker: everything is read back
+        if data.draw(st.booleans()):  # a first attempt of the task, whose state is never committed
+            lost = Cell(cell.spec, copy.deepcopy(cell.handle))
+            lost.batch(*parts, watermark, stop_early=data.draw(st.booleans()))
         cell.batch(*parts, watermark)
         for side, part in enumerate(parts):
             times = part["ts"].cast("int64").to_pylist()

@@ -72,9 +72,7 @@ class CellOperator(StatefulProcessor):
         self._expire(directory, watermark_us)
         self._merge_small(directory)
         if new:
-            self._expire_windows(live.windows, watermark_us)
-            live.chunks = {entry.id for entry in directory.chunks}
-            HOT.put(directory, live)
+            self._keep_hot(live, directory, watermark_us)
         self._commit(directory, watermark_us, batch)
         self.reported.add(cell)
         yield _counters(batch, directory, hot, read, event_time_max)
@@ -85,7 +83,10 @@ class CellOperator(StatefulProcessor):
         directory = self._read_directory()
         assert directory is not None, "a timer is registered only after the directory"
         self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
+        live = HOT.get(directory)
         self._expire(directory, watermark_us)
+        if live is not None:
+            self._keep_hot(live, directory, watermark_us)
         self._commit(directory, watermark_us, Totals())
         if self.layout.cell(int(key[0])) not in self.reported:
             yield _counters(Totals(), directory, 0, 0, None)
@@ -147,10 +148,13 @@ class CellOperator(StatefulProcessor):
         reach = {side.side: side.window.reach or 0 for side in (self.spec.left, self.spec.right)}
         self._forget(directory, [e for e in directory.chunks if e.time_max + reach[e.side] <= watermark_us])
 
-    def _expire_windows(self, windows: CellWindows, watermark_us: int | None) -> None:
+    def _keep_hot(self, live: HotCell, directory: Directory, watermark_us: int | None) -> None:
+        """The windows hold what the directory now lists."""
         if watermark_us is not None:
             for side in (self.spec.left, self.spec.right):
-                windows.side(side.side).expire(watermark_us - (side.window.reach or 0) + 1)
+                live.windows.side(side.side).expire(watermark_us - (side.window.reach or 0) + 1)
+        live.chunks = {entry.id for entry in directory.chunks}
+        HOT.put(directory, live)
 
     def _merge_small(self, directory: Directory) -> None:
         for group in list(state.mergeable(directory.chunks, self.spec)):

@@ -25,7 +25,7 @@ from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.operator import CellOperator
 from counterflow.engines.spark.routing import Layout, pack
 from counterflow.spec.join_spec import build_spec
-from inputs import benchmark_inputs, tables
+from inputs import benchmark_inputs, table_of, tables
 from test_contract import expected
 
 
@@ -108,6 +108,18 @@ def test_any_batches_and_watermarks(left, right, data):
         )
     want = expected(pa.concat_tables(kept[0]), pa.concat_tables(kept[1]), **options)
     assert pairs_of(cell.pairs) == Counter(want)
+
+
+def test_an_attempt_that_stores_nothing_new_is_not_believed():
+    """All rows of the batch expire in it, so the live chunks are the same after the lost attempt as before."""
+    options = dict(where="l.k = r.k", time="ts", window="2 seconds")
+    rows = [table_of([(second, 1, 1, 1.0, "a")]) for second in (1000, 50)]
+    cell = Cell(build_spec(rows[0].schema, rows[0].schema, **options))
+    start = 1_704_067_200_000
+    cell.batch(rows[0], rows[0], start)
+    Cell(cell.spec, copy.deepcopy(cell.handle)).batch(rows[1], rows[1], start + 500_000)
+    cell.batch(rows[1], rows[1], start + 500_000)
+    assert sum(len(part) for part in cell.pairs) == 2
 
 
 def test_small_batches_do_not_pile_up():

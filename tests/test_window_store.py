@@ -30,23 +30,37 @@ MORE = {
     "division": "abs(l.x - r.x) <= 3 AND r.x <> 0 AND l.x / r.x > 0.5",
     "key without a value": "r.k <> 0 AND l.x = 1 / r.k",
     "large products": "l.x * r.x * l.x * 1000000000000 * 1000000 > r.x",
+    "names of the ring's own": "l.at = r.at AND abs(l.row - r.row) <= 2 AND l.hash <> r.reached",
+    "a doubt that two conditions share": "l.y * r.y > 5 AND l.y * r.y > 6",
+    "text, and a key without a value": "r.k <> 0 AND l.x = 1 / r.k AND l.s <> r.s",
+    "two bands of keys without a value": "l.k <> 0 AND abs(1 / l.k - r.x) <= 0.5 AND abs(l.f - r.f) <= 1",
     "NaN of the smaller side": "r.f - l.f >= 1 AND r.f - l.f <= 2",
 }
 ALL = PREDICATES | MORE
+
+
+def widened(table: pa.Table) -> pa.Table:
+    """With columns that are called like the ring's own, and numbers whose products need more than 64 bits."""
+    large = pa.array([None if x is None else x * 10**9 for x in table["x"].to_pylist()], pa.int64())
+    more = {"at": table["x"], "row": table["k"], "hash": table["s"], "reached": table["s"], "y": large}
+    for name, column in more.items():
+        table = table.append_column(name, column)
+    return table
 
 
 class Model:
     """A window as a list: what the store has to agree with."""
 
     def __init__(self, where: str, side: str, **options) -> None:
-        self.spec = build_spec(SCHEMA, SCHEMA, where=where, time="ts", window=None)
+        schema = widened(SCHEMA.empty_table()).schema
+        self.spec = build_spec(schema, schema, where=where, time="ts", window=None)
         self.side = side
         self.store = WindowStore(side, self.spec.predicate, self.spec.parts, **options)
         self.rows: list[tuple[int, int, pa.Table]] = []  # coordinate, id, the row
         self.ids = 0
 
     def batch(self, side: str, table: pa.Table, at: list[int], low: list[int], high: list[int]) -> Batch:
-        columns = predicate_columns(self.spec.predicate, side, table)
+        columns = predicate_columns(self.spec.predicate, side, widened(table))
         first, self.ids = self.ids, self.ids + len(table)
         at, low, high = (np.array(v[: len(table)], np.int64) for v in (at, low, high))
         return Batch(side, columns, np.arange(first, first + len(table)) * 7, at, low, high)
@@ -68,7 +82,9 @@ class Model:
     def expected(self, probing: Batch) -> list[tuple[int, int]]:
         if not self.rows or not len(probing):
             return []
-        columns = predicate_columns(self.spec.predicate, self.side, pa.concat_tables(t for _, _, t in self.rows))
+        columns = predicate_columns(
+            self.spec.predicate, self.side, widened(pa.concat_tables(t for _, _, t in self.rows))
+        )
         p, s = (a.ravel() for a in np.meshgrid(np.arange(len(probing)), np.arange(len(self.rows)), indexing="ij"))
         at = np.array([a for a, _, _ in self.rows])[s]
         inside = np.flatnonzero((at >= probing.low[p]) & (at <= probing.high[p]))
@@ -92,7 +108,7 @@ STEPS = st.lists(st.tuples(tables(rows_max=6), tables(rows_max=4), st.randoms(us
     steps=STEPS,
     side=st.sampled_from(["left", "right"]),
     disorder=st.sampled_from([0, 3, 20]),
-    access=st.sampled_from(["auto", "scan", "prefilter"]),
+    access=st.sampled_from(["auto", "index", "scan", "prefilter"]),
 )
 def test_any_order_of_steps(name, search, steps, side, disorder, access):
     """Coordinates may go back by some disorder; rows before the last expiry are never asked for."""
@@ -237,6 +253,7 @@ BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
         (BANDS, dict(x=_integers(1, 8), y=_floats(1, 8)), {}),  # all match: the index gives up, the scan finds them
         ("l.x < r.x - 1995", dict(x=_integers(1, 2000)), {}),  # a few pairs: found in the sorted runs
         ("l.x < r.x - 100", dict(x=_integers(1, 2000)), {}),  # many: scanned
+        ("l.y * r.y > 5 AND l.y * r.y > 6", dict(y=_integers(2**31, 2**33, pa.int64())), {}),  # beyond 64 bits
         ("l.k = r.k", dict(k=_hot), {}),  # half of all rows have one key
         ("l.f BETWEEN r.f - 1 AND r.f + 1", dict(f=_strange), {}),
     ],
@@ -281,6 +298,16 @@ def test_memory_does_not_grow_with_the_stream():
         store.expire(int(rows[-1]) - 500)
         sizes.append(store.nbytes)
     assert sizes[-1] == sizes[100]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_blocks_whose_pool_grows(seed, monkeypatch):
+    """A bucket that was tidied just when the pool is full must not keep what it dropped."""
+    monkeypatch.setattr(window_module, "BLOCK_SPARE", 1)
+    rng = np.random.default_rng(seed)
+    window = int(rng.integers(700, 1000))
+    skewed = lambda rng, n: pa.array((rng.exponential(2, n) ** 2).astype(np.int32))  # noqa: E731
+    compiled_store("abs(l.x - r.x) <= 1", numbers(3000, seed, x=skewed), numbers(3000, seed + 1, x=skewed), window)
 
 
 def test_a_second_process_compiles_nothing(tmp_path):

@@ -17,6 +17,15 @@ CAPACITY_MIN = 1 << 10
 SHRINK = 8  # when no more than this part of the capacity is used, it is halved until more than a quarter is
 
 
+def of_predicate(name: str) -> str:
+    """What a predicate's column is called in the ring, beside the ring's own."""
+    return f"column {name}"
+
+
+def validity_of(name: str) -> str:
+    return f"valid {name}"
+
+
 class Ring:
     """Named columns of equal capacity, a power of two."""
 
@@ -48,7 +57,7 @@ class Ring:
             kept = self.columns.get(name)
             if kept is None:
                 self.columns[name] = np.zeros(self.capacity, values.dtype)
-            elif kept.dtype != values.dtype:  # integers that need more than 64 bits
+            elif values.dtype == object and kept.dtype != object:  # integers that need more than 64 bits
                 self.columns[name] = kept.astype(object)
         self._note_order(at)
         for name, values in {"at": at, **columns}.items():

@@ -23,7 +23,7 @@ from counterflow.kernels.access import SortedIndex, SortedRuns, choose_path
 from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_array
 from counterflow.kernels.evaluate import Columns, matches, one_sided
-from counterflow.kernels.ring import Ring
+from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
 from counterflow.spec.expression import Expression, Side, columns_of
 from counterflow.spec.split import Split
@@ -112,11 +112,11 @@ class WindowStore:
         if not len(batch):
             return
         begin = self.ring.next
-        columns = {"row": batch.rows, **batch.arrays}
+        columns = {"row": batch.rows, **{of_predicate(name): array for name, array in batch.arrays.items()}}
         for name, vector in batch.columns.items():
-            if vector.valid is not None or f"{name} valid" in self.ring.columns:
+            if vector.valid is not None or validity_of(name) in self.ring.columns:
                 self._note_validity(name)
-                columns[f"{name} valid"] = vector.mask()
+                columns[validity_of(name)] = vector.mask()
         moved = self.ring.append(batch.at, columns)
         self._work += len(batch)
         self._nulls |= batch.has_nulls
@@ -133,8 +133,8 @@ class WindowStore:
         self.ring.expire(before)
 
     def _note_validity(self, name: str) -> None:
-        if f"{name} valid" not in self.ring.columns:  # no NULL until now
-            self.ring.columns[f"{name} valid"] = np.ones(self.ring.capacity, bool)
+        if validity_of(name) not in self.ring.columns:  # no NULL until now
+            self.ring.columns[validity_of(name)] = np.ones(self.ring.capacity, bool)
 
     # --- probe
 
@@ -193,7 +193,7 @@ class WindowStore:
         """The predicate's columns of stored rows, as `kernels.evaluate` computes with them."""
         found = {}
         for name, type_ in self.types.items():
-            values, valid = self.ring.columns[name][slots], self.ring.columns.get(f"{name} valid")
+            values, valid = self.ring.columns[of_predicate(name)][slots], self.ring.columns.get(validity_of(name))
             if values.dtype != object:
                 values = values.astype(dtype_of(type_), copy=False)
             found[name] = Vector(type_, values, None if valid is None else valid[slots])
@@ -271,7 +271,7 @@ class WindowStore:
                 kind = pa.binary() if vector.type.name == "BINARY" else pa.string()
             if vector.type.is_exact and kind is not None:
                 values = np.array([str(v) for v in values], object)  # integers of any size
-            columns[f"column {name}"] = pa.array(values, kind, mask=None if vector.valid is None else ~vector.valid)
+            columns[of_predicate(name)] = pa.array(values, kind, mask=None if vector.valid is None else ~vector.valid)
         table = pa.table(columns).replace_schema_metadata({"window": self._fingerprint})
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -292,7 +292,7 @@ class WindowStore:
             return
         columns = {}
         for name, type_ in self.types.items():
-            column = table[f"column {name}"].combine_chunks()
+            column = table[of_predicate(name)].combine_chunks()
             valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
             large = type_.is_exact and pa.types.is_string(column.type)
             values = column.fill_null("0" if large else filler_of(type_)).to_numpy(zero_copy_only=False)

@@ -73,21 +73,21 @@ class SideWindow:
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         self.spec, self.side = spec, side
         self.store = WindowStore(side, spec.predicate, spec.parts)
-        self.segments: list[tuple[int, Rows]] = []  # with the number of the first row
+        self.segments: list[tuple[int, pa.Table, Array]] = []  # number of the first row, payload, times
 
     @property
     def nbytes(self) -> int:
-        return self.store.nbytes + sum(rows.table.nbytes for _, rows in self.segments)
+        return self.store.nbytes + sum(table.nbytes + times.nbytes for _, table, times in self.segments)
 
     def append(self, rows: Rows) -> None:
         first = self.store.ring.next
         self.store.append(replace(rows.batch, rows=np.arange(first, first + len(rows.times))))
-        self.segments.append((first, rows))
+        self.segments.append((first, rows.table, rows.times))
 
     def expire(self, before: int) -> None:
         self.store.expire(before)
         oldest = self.store.ring.first
-        self.segments = [s for s in self.segments if s[0] + len(s[1].times) > oldest]
+        self.segments = [s for s in self.segments if s[0] + len(s[2]) > oldest]
 
     def probe(self, rows: Rows) -> Iterator[pa.Table]:
         """The results of the pairs that these opposite rows make with the window."""
@@ -102,17 +102,17 @@ class SideWindow:
 
     def _payload(self, p: Array, numbers: Array) -> tuple[Array, pa.Table, Array]:
         """The stored rows with these numbers; their order, and so that of the probes, is that of the segments."""
-        firsts = np.array([first for first, _ in self.segments])
+        firsts = np.array([first for first, _, _ in self.segments])
         segment = np.searchsorted(firsts, numbers, "right") - 1
         order = np.argsort(segment, kind="stable")
         p, numbers, segment = p[order], numbers[order], segment[order]
         cuts = np.flatnonzero(np.diff(segment, prepend=-1))
         tables, times = [], []
         for begin, end in zip(cuts, [*cuts[1:], len(p)], strict=True):
-            first, rows = self.segments[segment[begin]]
+            first, table, table_times = self.segments[segment[begin]]
             index = numbers[begin:end] - first
-            tables.append(rows.table.take(pa.array(index)))
-            times.append(rows.times[index])
+            tables.append(table.take(pa.array(index)))
+            times.append(table_times[index])
         return p, pa.concat_tables(tables), np.concatenate(times)
 
 

@@ -7,6 +7,7 @@ event-time timer calls it in every batch that moves the watermark, also when the
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -62,18 +63,17 @@ class CellOperator(StatefulProcessor):
         batch = Totals()
         tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
         new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
-        hot, read = 0, 0
+        live, hot, read = HOT.get(directory), 0, 0
         if new:
             live, hot, read = self._windows(directory)
-            live.chunks = None  # until all is done: what a failed task leaves behind must not be believed
+            live.version = None  # until all is done: what a failed task leaves behind must not be believed
             yield from _result_frames(live.windows.join(new), batch)
         for piece in new:
             self._store(directory, piece)
         self._expire(directory, watermark_us)
         self._merge_small(directory)
-        if new:
-            self._keep_hot(live, directory, watermark_us)
         self._commit(directory, watermark_us, batch)
+        self._keep_hot(live, directory, watermark_us)
         self.reported.add(cell)
         yield _counters(batch, directory, hot, read, event_time_max)
 
@@ -85,9 +85,8 @@ class CellOperator(StatefulProcessor):
         self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
         live = HOT.get(directory)
         self._expire(directory, watermark_us)
-        if live is not None:
-            self._keep_hot(live, directory, watermark_us)
         self._commit(directory, watermark_us, Totals())
+        self._keep_hot(live, directory, watermark_us)
         if self.layout.cell(int(key[0])) not in self.reported:
             yield _counters(Totals(), directory, 0, 0, None)
 
@@ -148,12 +147,15 @@ class CellOperator(StatefulProcessor):
         reach = {side.side: side.window.reach or 0 for side in (self.spec.left, self.spec.right)}
         self._forget(directory, [e for e in directory.chunks if e.time_max + reach[e.side] <= watermark_us])
 
-    def _keep_hot(self, live: HotCell, directory: Directory, watermark_us: int | None) -> None:
-        """The windows hold what the directory now lists."""
+    def _keep_hot(self, live: HotCell | None, directory: Directory, watermark_us: int | None) -> None:
+        """The windows hold what the directory, as it is committed, lists."""
+        if live is None:
+            return
+        live.version = None
         if watermark_us is not None:
             for side in (self.spec.left, self.spec.right):
                 live.windows.side(side.side).expire(watermark_us - (side.window.reach or 0) + 1)
-        live.chunks = {entry.id for entry in directory.chunks}
+        live.version = directory.version
         HOT.put(directory, live)
 
     def _merge_small(self, directory: Directory) -> None:
@@ -164,7 +166,7 @@ class CellOperator(StatefulProcessor):
 
     def _commit(self, directory: Directory, watermark_us: int | None, batch: Totals) -> None:
         """Add up, remember the watermark for the next batch's late rows, and write the directory."""
-        directory.watermark_us = watermark_us
+        directory.watermark_us, directory.version = watermark_us, uuid.uuid4().hex
         totals, added = asdict(directory.totals), asdict(batch)
         directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})
         self.directory_state.update((directory.to_json(),))

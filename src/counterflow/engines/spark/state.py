@@ -1,9 +1,9 @@
 """A cell's durable state: a directory of immutable chunks, and the chunks by id.
 
 The directory (one small JSON value) says which chunks are live; a chunk is written once, under an id that is
-never used again, and never changes. So windows in the worker's memory that hold exactly the rows of the live
-chunks cannot be stale: the directory in the state store decides. A micro-batch writes its own chunks and the
-directory, and now and then one chunk in place of several small ones.
+never used again, and never changes. Each commit gives the directory a version of its own, so windows in the
+worker's memory that have this version cannot be stale: the directory in the state store decides. A micro-batch
+writes its own chunks and the directory, and now and then one chunk in place of several small ones.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Directory:
     totals: Totals = field(default_factory=Totals)
     chunks: list[ChunkEntry] = field(default_factory=list)
     cell: str = field(default_factory=lambda: uuid.uuid4().hex)  # a name of this cell of this query alone
+    version: str = ""  # another one with each commit
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -112,10 +113,14 @@ def fingerprint_of(spec: JoinSpec, layout: object) -> str:
 
 @dataclass
 class HotCell:
-    """A cell's windows in this worker process, and the chunks whose rows they hold; None while they are changed."""
+    """A cell's windows in this worker process, and the directory's version that they belong to.
+
+    None while they are changed. A task that fails, or whose state is never committed, leaves windows behind whose
+    version no directory has.
+    """
 
     windows: CellWindows
-    chunks: set[str] | None = field(default_factory=set)
+    version: str | None = None
 
 
 class HotCells:
@@ -126,9 +131,9 @@ class HotCells:
         self._cells: OrderedDict[str, HotCell] = OrderedDict()
 
     def get(self, directory: Directory) -> HotCell | None:
-        """The cell, if it holds exactly what the directory says is live."""
+        """The cell as it was when this directory was committed, if this process did that."""
         cell = self._cells.get(directory.cell)
-        return cell if cell is not None and cell.chunks == {e.id for e in directory.chunks} else None
+        return cell if cell is not None and cell.version == directory.version else None
 
     def put(self, directory: Directory, cell: HotCell) -> None:
         self._cells[directory.cell] = cell

@@ -222,8 +222,11 @@ SCAN = void(
             unpack += [f"{sides[role][0]}{i} = {role}[{i}]" for i in range(len(columns))]
             if shape.nullable:
                 unpack.append(f"{sides[role][0]}_nulls = {role}[{len(columns)}]")
-        same_hash = ["accepted &= probe[-1] == stored[-1]"] * shape.hashed
-        body = [*unpack, *self.accept.lines, *same_hash, f"return {self.accept.verdict}"]
+        hashes = [  # a key without a value, with the hash 0, may equal any
+            "p, s = probe[-1], stored[-1]",
+            "accepted &= (p == s) | (p == uint64(0)) | (s == uint64(0))",
+        ]
+        body = [*unpack, *self.accept.lines, *hashes * shape.hashed, f"return {self.accept.verdict}"]
         width = len(shape.dtypes(shape.probe_columns))
         return [
             _function("accept(probe, stored, constants)", body),

@@ -118,7 +118,7 @@ class _Writer:
     lines: list[str] = field(default_factory=list)
     constants: list[int | float] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)  # conditions under which the code does not know
-    written: dict[Expression, Value] = field(default_factory=dict)
+    written: dict[Expression, tuple[Value, list[str]]] = field(default_factory=dict)  # with the doubts it raises
 
     def assign(self, code: str) -> str:
         name = f"v{len(self.lines)}"
@@ -132,14 +132,20 @@ class _Writer:
         return value
 
     def value(self, expression: Expression) -> Value:
-        if expression not in self.written:
-            if isinstance(expression, Column):
-                self.written[expression] = self._column(expression)
-            elif isinstance(expression, Literal):
-                self.written[expression] = self._literal(expression)
-            else:
-                self.written[expression] = self._call(expression)
-        return self.written[expression]
+        """Written once; but whoever uses it again has its doubts too."""
+        if expression in self.written:
+            value, doubts = self.written[expression]
+            self.doubts += doubts
+            return value
+        before = len(self.doubts)
+        if isinstance(expression, Column):
+            value = self._column(expression)
+        elif isinstance(expression, Literal):
+            value = self._literal(expression)
+        else:
+            value = self._call(expression)
+        self.written[expression] = value, self.doubts[before:]
+        return value
 
     def _column(self, column: Column) -> Value:
         dtype = column_dtype(column.type)
@@ -149,6 +155,8 @@ class _Writer:
         valid = None
         if self.nullable and name != "c":
             bit = int(name[1:])
+            if bit >= 64:
+                raise NotCompilable("a row's NULLs are 64 bits")
             valid = self.assign(f"({name[0]}_nulls & uint64({1 << bit})) == uint64(0)")
         elif self.nullable:
             valid = "c_valid"
@@ -292,7 +300,7 @@ class _Writer:
         if a.kind == "int":
             if a.low == INT64_MIN:
                 self.doubts.append(self.assign(f"{a.name} == int64({INT64_MIN})"))
-            return replace(a, name=self.assign(f"abs({a.name})"), low=0, high=max(abs(a.low + 1), a.high))
+            return replace(a, name=self.assign(f"abs({a.name})"), low=0, high=min(max(-a.low, a.high), INT64_MAX))
         return Value(self.assign(f"abs({a.name})"), a.valid, a.kind)
 
     def invert(self, call: Call, args: Sequence[Value]) -> Value:

@@ -18,7 +18,7 @@ from counterflow.kernels.compiled.source import NotCompilable, column_dtype, com
 from counterflow.kernels.evaluate import Columns
 from counterflow.kernels.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
 from counterflow.kernels.pairs import PAIRS_MAX, Pairs
-from counterflow.kernels.ring import Ring
+from counterflow.kernels.ring import Ring, of_predicate
 from counterflow.kernels.vectors import Array, Vector
 from counterflow.spec.expression import Column, Expression, Side, opposite
 from counterflow.spec.split import Inequality
@@ -69,7 +69,7 @@ class CompiledWindow:
         self.complete = accept.complete
         self.constants = tuple(accept.constants)
         self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
-        if access == "auto":
+        if access in ("auto", "index"):
             access = "index" if path.equalities or path.bands else "scan"
         if access == "prefilter" and len(path.bands) < 2:
             access = "scan"
@@ -100,7 +100,7 @@ class CompiledWindow:
         return ["nulls"] * self.nullable + ["hash"] * self.kernels.shape.hashed
 
     def stored_columns(self, part: slice) -> tuple[Array, ...]:
-        names = [column.name for column in self.kernels.shape.stored_columns] + self._extra
+        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns] + self._extra
         return tuple(self.ring.columns[name][part] for name in names)
 
     # --- rows in
@@ -116,7 +116,7 @@ class CompiledWindow:
             else:
                 hashes = np.require(hashed[0], np.uint64, ["C", "W"])
                 usable[~hashed[1]] = NOWHERE
-        keys = np.empty((len(self.path.bands), n), np.float64)
+        keys = np.zeros((len(self.path.bands), n), np.float64)
         for k, band in enumerate(self.path.bands):
             key = computed(band.key(side), side, columns, n)
             if key is None:
@@ -129,8 +129,8 @@ class CompiledWindow:
         extra: tuple[Array, ...] = ()
         if self.nullable:
             extra += (null_bits(wanted, columns, n),)
-        if shape.hashed:
-            extra += (hashes,)
+        if shape.hashed:  # 0 where the key has no value
+            extra += (np.where(usable == ANYWHERE, np.uint64(0), np.maximum(hashes, np.uint64(1))),)
         found = tuple(arrays[column.name] for column in wanted)
         if any(array.dtype == object for array in found):
             raise NotCompilable("a number needs more than 64 bits")
@@ -193,17 +193,18 @@ class CompiledWindow:
         if self.bands is None:
             self.bands = self._band_table(rows.keys)
         wild = self.bands[:, 6] != 0
-        if (np.isnan(rows.keys[wild])).any():
-            raise NotCompilable("a NaN that matches anything has no byte")
+        if (rows.usable == ANYWHERE).any() or np.isnan(rows.keys[wild]).any():
+            raise NotCompilable("what may match anything has no byte")
         for k in (0, 1):
             codes = np.empty(rows.keys.shape[1], np.uint8)
             self.kernels.prefilter.codes_of(rows.keys, self.bands, k, codes)
             self.ring.write(f"code{k}", begin, codes)
 
-    def code_ranges(self, keys: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        lower, width = np.empty((2, 2, keys.shape[1]), np.uint8)
+    def code_ranges(self, probes: Keyed) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        lower, width = np.empty((2, 2, len(probes.usable)), np.uint8)
         for k in (0, 1):
-            self.kernels.prefilter.code_ranges(keys, self.bands, k, lower[k], width[k])
+            self.kernels.prefilter.code_ranges(probes.keys, self.bands, k, lower[k], width[k])
+        width[:, probes.usable == ANYWHERE] = 255
         return tuple(lower), tuple(width)
 
     # --- probes
@@ -244,7 +245,7 @@ class ScanBounds:
         if self._found is None:
             window = self.window
             if window.access == "prefilter":
-                self._found = window.code_ranges(self.rows.keys)
+                self._found = window.code_ranges(self.rows)
             else:
                 found = [_scan_bounds(i, window.path.stored, self.columns, self.n) for i in window.scan_keys]
                 self._found = tuple(low for low, _ in found), tuple(high for _, high in found)
@@ -314,7 +315,7 @@ class Task:
             extra: tuple[Array, ...] = (marks, marks.view(np.uint64))
         else:
             kernel, extra = window.kernels.scan, ()
-            names = [column.name for column in window.scan_columns]
+            names = [of_predicate(column.name) for column in window.scan_columns]
         keys = tuple(ring.columns[name][part] for name in names)
         while True:
             status[FOUND] = self.pairs.count

@@ -96,12 +96,14 @@ def move(word, size_class, start, pool, records):
 
 
 @njit(**OPTIONS)
-def make_room(word, pool, records, first_row):
+def make_room(number, heads, pool, records, first_row):
     """The word of a bucket whose block was full and now is not; -1 if the pool must grow first."""
+    word = heads[number]
     size_class = (word >> COUNT_BITS) & CLASS_MASK
     if size_class > 0:
         capacity = UNIT << (size_class - 1)
         word = drop_expired(word, records, first_row)
+        heads[number] = word
         if (word & COUNT_MASK) * 4 <= capacity * 3:
             return word
     start = allocate(pool, size_class + 1, records)
@@ -145,9 +147,10 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
         word = heads[number]
         if 0 < word & COUNT_MASK <= TIDY_MAX and expired(records[(word >> START_SHIFT) * UNIT], first_row):
             word = drop_expired(word, records, first_row)
+            heads[number] = word
         size_class, count = (word >> COUNT_BITS) & CLASS_MASK, word & COUNT_MASK
         if size_class == 0 or count == UNIT << (size_class - 1):
-            word = make_room(word, pool, records, first_row)
+            word = make_room(number, heads, pool, records, first_row)
             if word < 0:
                 return i
         record = records[(word >> START_SHIFT) * UNIT + (word & COUNT_MASK)]

@@ -66,7 +66,6 @@ class CompiledWindow:
     ) -> None:
         self.ring, self.path, self.threads, self.nullable = ring, path, threads, nullable
         accept = compile_predicate(predicate, nullable)
-        self.complete = accept.complete
         self.constants = tuple(accept.constants)
         self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
         if access in ("auto", "index"):

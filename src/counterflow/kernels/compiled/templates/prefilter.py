@@ -112,6 +112,12 @@ def scan(
                                 first, first + 8, values, base, p, columns, constants, out_probe, out_row, found, unsure
                             )
                 j += GROUP
+            while j + PIECE <= stop:  # less than a group is left
+                if piece_may_match(codes, lower, width, p, j):
+                    found, unsure = check_rows(
+                        j, j + PIECE, values, base, p, columns, constants, out_probe, out_row, found, unsure
+                    )
+                j += PIECE
             found, unsure = check_rows(j, stop, values, base, p, columns, constants, out_probe, out_row, found, unsure)
         first_probe = 0
     status[AT_BLOCK], status[AT], status[FOUND], status[UNSURE] = count, 0, found, unsure

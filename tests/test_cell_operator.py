@@ -18,12 +18,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark import cell as cell_module
-from counterflow.engines.spark import operator as operator_module
-from counterflow.engines.spark import state
+from counterflow.engines.spark import blobs, hosts, state
 from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.operator import CellOperator
-from counterflow.engines.spark.routing import Layout, pack
+from counterflow.engines.spark.layout import Layout, choose_layout
+from counterflow.engines.spark.operator import CounterflowCell
+from counterflow.engines.spark.options import Spark
+from counterflow.engines.spark.routing import pack
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, table_of, tables
 from test_contract import expected
@@ -47,6 +47,10 @@ class FakeHandle:
         self.timers.add(at)
 
 
+def layout_of(spec: Any, name: str = "1x1") -> Layout:
+    return choose_layout(spec, Spark(layout=name), 1)
+
+
 class Cell:
     """Runs micro-batches as Spark does: rows first, then timers that the watermark has passed."""
 
@@ -55,11 +59,12 @@ class Cell:
         self.pairs: list[pa.Table] = []
 
     def batch(self, left: pa.Table, right: pa.Table, watermark_ms: int, stop_early: bool = False) -> None:
-        operator = CellOperator(self.spec, Layout(1, 1))
+        layout = layout_of(self.spec)
+        operator = CounterflowCell(self.spec, layout)
         operator.init(self.handle)  # type: ignore[arg-type]
-        key, clock = (Layout(1, 1).keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
-        sides = [(side, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
-        rows = pd.DataFrame([*sides, ("none", None)], columns=["side", "payload"])
+        key, clock = (layout.keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
+        sides = [(side, True, True, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
+        rows = pd.DataFrame([*sides, ("none", True, True, None)], columns=["side", "stored", "counted", "payload"])
         frames = operator.handleInputRows(key, iter([rows]), clock)
         if stop_early:
             next(frames)
@@ -74,7 +79,7 @@ class Cell:
 
     @property
     def directory(self) -> Any:
-        return state.read_directory(self.handle.value[0], CellOperator(self.spec, Layout(1, 1)).fingerprint)
+        return state.read_directory(self.handle.value[0], CounterflowCell(self.spec, layout_of(self.spec)).fingerprint)
 
 
 def pairs_of(parts: list[pa.Table]) -> Counter:
@@ -94,7 +99,7 @@ def test_any_batches_and_watermarks(left, right, data):
         parts = [t.slice(a, max(0, b - a)) for t, a, b in zip((left, right), start, end, strict=True)]
         start = tuple(max(a, b) for a, b in zip(start, end, strict=True))
         if data.draw(st.booleans()):
-            operator_module.HOT = state.HotCells()  # another worker: everything is read back
+            hosts.HOST.clear()  # another worker: everything is read back
         if data.draw(st.booleans()):  # a first attempt of the task, whose state is never committed
             lost = Cell(cell.spec, copy.deepcopy(cell.handle))
             lost.batch(*parts, watermark, stop_early=data.draw(st.booleans()))
@@ -147,16 +152,15 @@ def test_small_batches_do_not_pile_up():
 
 
 def test_large_inputs_are_cut_into_pieces(monkeypatch):
-    monkeypatch.setattr(cell_module, "CHUNK_ROWS_MAX", 100)
+    monkeypatch.setattr(blobs, "BLOB_ROWS_MAX", 100)
     left, right = (t.take(list(reversed(range(len(t))))) for t in benchmark_inputs(rows=350, seconds=600))
     options = dict(where="abs(l.x - r.a) <= 2", time="ts", window="1 minute")
-    spec = build_spec(left.schema, right.schema, **options)
-    new = [p for side, t in (("left", left), ("right", right)) for p in cell_module.split_rows(spec, side, [t])]
-    assert [len(piece.table) for piece in new] == [100, 100, 100, 50] * 2
-    found = pa.concat_tables(cell_module.CellWindows(spec).join(new))
+    cell = Cell(build_spec(left.schema, right.schema, **options))
+    cell.batch(left, right, 0)
+    assert [entry.rows for entry in cell.directory.chunks] == [100, 100, 100, 50] * 2
     want = cf.window_join(left, right, **options)
     assert len(want) > 50
-    assert sorted(map(str, found.to_pylist())) == sorted(map(str, want.to_pylist()))
+    assert sorted(map(str, pa.concat_tables(cell.pairs).to_pylist())) == sorted(map(str, want.to_pylist()))
 
 
 def test_a_row_s_lane_depends_on_nothing_but_the_row():
@@ -168,7 +172,7 @@ def test_a_row_s_lane_depends_on_nothing_but_the_row():
 
     def lanes(table):
         found = {}
-        for message in pack(spec, Layout(4, 1), "left")(iter(table.combine_chunks().to_batches())):
+        for message in pack(spec, layout_of(spec, "4x1"), "left")(iter(table.combine_chunks().to_batches())):
             for cell, payload in zip(message["cell"].to_pylist(), message["payload"].to_pylist(), strict=True):
                 found |= {d: cell for d in from_blob(payload)["d"].to_pylist()} if payload else {}
         return found

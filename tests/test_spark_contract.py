@@ -14,7 +14,9 @@ import pytest
 
 import counterflow as cf
 from counterflow.engines.spark.blobs import from_blob
-from counterflow.engines.spark.routing import Layout, pack, spark_hash
+from counterflow.engines.spark.layout import choose_layout, spark_hash
+from counterflow.engines.spark.options import Spark
+from counterflow.engines.spark.routing import pack
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, benchmark_inputs, table_of, window_of
 from streams import read_stream, results, run_available, write_batches
@@ -89,7 +91,9 @@ def test_every_cell_has_a_partition_of_its_own(spark):
     """Spark's hash is ours, and as many partitions as cells (or a multiple) keep the cells apart."""
     ours = [spark_hash(number) for number in range(200)]
     assert [row.h for row in spark.range(200).selectExpr("hash(CAST(id AS INT)) AS h").collect()] == ours
-    for layout in (Layout(1, 2), Layout(2, 2), Layout(2, 3), Layout(5, 5)):
+    spec = build_spec(SCHEMA, SCHEMA, where="l.x < r.x", time="ts", window="1 minute")
+    for name in ("1x2", "2x2", "2x3", "5x5", "home:7"):
+        layout = choose_layout(spec, Spark(layout=name), 1)
         for partitions in (layout.cells, 3 * layout.cells):
             assert len({spark_hash(key) % partitions for key in layout.keys}) == layout.cells
         assert [layout.cell(key) for key in layout.keys] == list(range(layout.cells))
@@ -98,7 +102,7 @@ def test_every_cell_has_a_partition_of_its_own(spark):
 def test_lanes_are_even_and_do_not_depend_on_the_order_of_rows():
     left, right = benchmark_inputs(rows=4000, seconds=60)
     spec = build_spec(left.schema, right.schema, where=BENCHMARK, time="ts", window="1 minute")
-    layout = Layout(4, 2)
+    layout = choose_layout(spec, Spark(layout="4x2"), 1)
 
     def sent(table):
         """Which rows each cell gets."""

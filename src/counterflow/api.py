@@ -32,7 +32,7 @@ def window_join(
     ----------
     left, right
         Two Spark DataFrames (streaming or static), or two tables: Arrow, pandas, polars, or anything else that
-        exports Arrow data.
+        exports Arrow data. A list of them is a side with several physical streams.
     where
         A SQL condition over `l.` and `r.` columns with Spark's meaning, or the same as a Python expression
         (`cf.left.x`, `cf.band("x", "a", 10)`).
@@ -101,6 +101,8 @@ def query_metrics(query: Any) -> dict[str, Any]:
 
 
 def _is_spark(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return any(map(_is_spark, data))
     return any(cls.__module__.startswith("pyspark.") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
 
 
@@ -113,10 +115,11 @@ def _local_engine(engine: Any) -> Local:
 
 
 def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
-    for side, data in (("left", left), ("right", right)):
-        if not _is_spark(data):
+    for side, given in (("left", left), ("right", right)):
+        frames = given if isinstance(given, list | tuple) and given else [given]
+        for data in (frame for frame in frames if not _is_spark(frame)):
             raise InputError(
-                f"the {side} input is a {type(data).__name__}, the other one a Spark DataFrame: make both Spark "
+                f"the {side} input is a {type(data).__name__}, another one a Spark DataFrame: make both Spark "
                 "DataFrames (spark.createDataFrame), or both tables (df.toArrow())"
             )
     if isinstance(engine, Local):
@@ -129,7 +132,9 @@ def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
 
 
 def as_table(data: Any, side: str) -> pa.Table:
-    """Anything tabular as an Arrow table."""
+    """Anything tabular as an Arrow table; several physical streams of a side one after the other."""
+    if isinstance(data, list | tuple) and data:
+        return _together([as_table(part, side) for part in data], side)
     try:
         table = _to_arrow(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -140,6 +145,13 @@ def as_table(data: Any, side: str) -> pa.Table:
             "table, or an object that exports Arrow data"
         )
     return _without_views(table)
+
+
+def _together(tables: list[pa.Table], side: str) -> pa.Table:
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"the {side} inputs differ, but are to be one side: {error}") from error
 
 
 def _to_arrow(data: Any) -> pa.Table | None:

@@ -6,6 +6,7 @@ pairs are written as Parquet. At the end every pair is checked against `referenc
 
 from __future__ import annotations
 
+import math
 import signal
 import tempfile
 import threading
@@ -126,7 +127,7 @@ class Demo:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise cf.OptionError(f"--output {folder}: the folder is not empty; choose a new one")
-        cells = 2 if self.layout == "auto" else int(np.prod(parse_layout(self.layout)))
+        cells = math.prod(parse_layout(self.layout)[1] or (2,))
         feeder = Feeder(folder, self.rate, self.seconds)
 
         def interrupted(*_: Any) -> None:

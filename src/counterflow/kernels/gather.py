@@ -10,9 +10,14 @@ from counterflow.spec.join_spec import JoinSpec, SideSpec
 
 
 def gather(
-    spec: JoinSpec, left: pa.Table, right: pa.Table, left_rows: Array, right_rows: Array, pair_time: Array
+    spec: JoinSpec,
+    left: pa.Table,
+    right: pa.Table,
+    left_rows: Array | None,
+    right_rows: Array | None,
+    pair_time: Array,
 ) -> pa.Table:
-    """The result's columns for the given rows; -1 stands for the missing side of an unmatched row."""
+    """The result's columns for the given rows (None: all of them); -1 stands for an unmatched row's missing side."""
     columns = _side_columns(spec.left, left, left_rows)
     if spec.has_right_columns:
         columns += _side_columns(spec.right, right, right_rows)
@@ -20,10 +25,12 @@ def gather(
     return pa.Table.from_arrays(columns, schema=spec.output_schema)
 
 
-def _side_columns(side: SideSpec, table: pa.Table, rows: Array) -> list[pa.ChunkedArray]:
+def _side_columns(side: SideSpec, table: pa.Table, rows: Array | None) -> list[pa.ChunkedArray]:
+    names = [n for n, out in zip(side.schema.names, side.output_names, strict=True) if out is not None]
+    if rows is None:
+        return [table.column(name) for name in names]
     missing = rows < 0
     index = pa.array(np.where(missing, 0, rows), mask=missing if missing.any() else None)
-    names = [n for n, out in zip(side.schema.names, side.output_names, strict=True) if out is not None]
     if not len(table):
         index = pa.nulls(len(rows), pa.int64())
     return [table.column(name).combine_chunks().take(index) for name in names]

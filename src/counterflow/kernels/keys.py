@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from fractions import Fraction
 from math import ceil, floor
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +28,7 @@ def computed(expression: Expression, side: Side, columns: Columns, n: int) -> Ve
         return None
 
 
-def key_codes(key: Vector, scale: int) -> Array:
+def key_codes(key: Vector, scale: int, text_code: Callable[[Any], int] = hash) -> Array:
     """64 bits that are equal where Spark's `=` holds."""
     if key.type.is_float:
         values = key.values.astype(np.float64) + 0.0  # -0.0 equals 0.0
@@ -37,10 +40,16 @@ def key_codes(key: Vector, scale: int) -> Array:
     elif key.type.is_exact:
         values = key.values * 10 ** (scale - key.type.scale)
     else:
-        values = np.fromiter(map(hash, key.values), np.int64, len(key.values))
+        values = np.fromiter(map(text_code, key.values), np.int64, len(key.values))
     if values.dtype == object:
         return np.array([v & 0xFFFFFFFFFFFFFFFF for v in values], np.uint64)
     return values.view(np.uint64)
+
+
+def lasting_text_code(text: str | bytes) -> int:
+    """The same in every process and on every machine, which `hash` is not."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
 def row_hashes(times: Array, columns: Columns) -> Array:
@@ -48,14 +57,14 @@ def row_hashes(times: Array, columns: Columns) -> Array:
 
     A text's hash differs by process, and how a DECIMAL is held depends on the other rows: they are left out.
     """
-    codes = _mix(times.view(np.uint64))
+    codes = mixed(times.view(np.uint64))
     for _, column in sorted(columns.items()):
         if column.type.name not in ("STRING", "BINARY", "DECIMAL"):
-            codes = _mix(codes + np.where(column.mask(), key_codes(column, column.type.scale), np.uint64(0)))
+            codes = mixed(codes + np.where(column.mask(), key_codes(column, column.type.scale), np.uint64(0)))
     return codes
 
 
-def _mix(x: Array) -> Array:
+def mixed(x: Array) -> Array:
     """splitmix64's finaliser, so that several keys combine without cancelling each other."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -69,7 +78,11 @@ def as_float(key: Vector) -> Array:
 
 
 def equality_hashes(
-    equalities: tuple[Equality, ...], side: Side, columns: Columns, n: int
+    equalities: tuple[Equality, ...],
+    side: Side,
+    columns: Columns,
+    n: int,
+    text_code: Callable[[Any], int] = hash,
 ) -> tuple[Array, Array] | None:
     """One hash of all keys for each row, and which rows can be equal to any; None where a key has no value."""
     codes, usable = np.zeros(n, np.uint64), np.ones(n, bool)
@@ -78,12 +91,12 @@ def equality_hashes(
         if key is None:
             return None
         scale = max(equality.left.type.scale, equality.right.type.scale)
-        code = key_codes(key, scale)
+        code = key_codes(key, scale, text_code)
         if key.valid is not None:
             code = np.where(key.valid, code, np.uint64(0x9E37))
             if not equality.null_safe:
                 usable &= key.valid
-        codes = code if equality is equalities[0] else _mix(_mix(codes) + code)
+        codes = code if equality is equalities[0] else mixed(mixed(codes) + code)
     return codes, usable
 
 

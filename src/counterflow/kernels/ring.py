@@ -74,7 +74,7 @@ class Ring:
 
     def search(self, values: Array, side: str, column: str = "at") -> Array:
         """The numbers of the first rows whose (ordered) column is at least, or with side "right" above, the values."""
-        if self.offset is not None:
+        if self.offset is not None and column in ("at", "reached"):
             # held between the ends, so that far bounds do not overflow
             rows = np.minimum(np.maximum(values, self.first + self.offset - 1), self.next + self.offset) - self.offset
             return np.minimum(np.maximum(rows + (side == "right"), self.first), self.next)

@@ -122,7 +122,7 @@ def _as_inequality(conjunct: Expression) -> Inequality | None:
         return None
     smaller, larger = conjunct.args if conjunct.op in ("<", "<=") else conjunct.args[::-1]
     width = _constant(larger)
-    distance = _strip_cast(smaller)
+    distance = without_widening(smaller)
     if width is not None and isinstance(distance, Call) and distance.op == "abs":  # abs(f - g) <= c
         total = _difference((distance.args[0], 1), (larger, 0))
         return None if total is None else _bounded(total, -width, width)
@@ -170,7 +170,7 @@ def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
         total.constant += sign * constant
         total.magnitude += abs(float(constant))
         return total.magnitude < CONSTANT_MAX
-    inner = _strip_cast(expression)
+    inner = without_widening(expression)
     total.types.add(inner.type.name)
     if isinstance(inner, Call) and inner.op in ("+", "-") and _is_ordered(inner) and not _drops_digits(inner):
         first, second = inner.args
@@ -193,7 +193,7 @@ def _drops_digits(call: Call) -> bool:
     return call.type.is_decimal and call.type.scale < (sum(scales) if call.op == "*" else max(scales))
 
 
-def _strip_cast(expression: Expression) -> Expression:
+def without_widening(expression: Expression) -> Expression:
     """Without widening casts between numbers: they keep the value up to rounding, which candidates allow for."""
     while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
         inner = expression.args[0]
@@ -205,7 +205,7 @@ def _strip_cast(expression: Expression) -> Expression:
 
 def _constant(expression: Expression) -> Fraction | None:
     """The value of a constant that is a number or a time, computed exactly."""
-    expression = _strip_cast(expression)
+    expression = without_widening(expression)
     if not _is_ordered(expression):
         return None
     if isinstance(expression, Literal):

@@ -34,3 +34,9 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting, rows = [], 0
     if rows:
         yield pa.concat_tables(waiting)
+
+
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """A table in parts of at most BLOB_ROWS_MAX rows."""
+    for begin in range(0, len(table), BLOB_ROWS_MAX):
+        yield table.slice(begin, BLOB_ROWS_MAX)

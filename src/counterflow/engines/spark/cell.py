@@ -1,142 +1,236 @@
-"""One cell's join: new rows against the windows, and the windows themselves. It knows nothing of Spark.
+"""One cell's join: it knows nothing of Spark.
 
-Rows come in any order up to the watermark's delay, so coordinates are times: a new row meets the opposite
-rows within its window, earlier or later. A pair is found once, when the second of the two comes.
+A cell is told the rows of a micro-batch and how far the watermark has moved, and emits what follows from them:
+
+- an unordered join emits a pair when the second of the two rows comes, whatever their times;
+- an ordered one emits the pairs whose later row the watermark has passed since (ScaleJoin's ready tuples);
+- an unmatched row is emitted when the watermark has passed the last row it could have met: it looks for its partners
+  once more then, and if it has none it never will;
+- a row of a semi join is emitted when the watermark passes its first pair.
+
+What has been emitted is thus a function of the rows and of the watermark, and nothing else has to be remembered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.spark.layout import SIDES, Grid
+from counterflow.engines.spark.routing import SOURCE, TIE
+from counterflow.engines.spark.windows import Rows, SideWindow, clipped, rows_of
 from counterflow.kernels.gather import gather
-from counterflow.kernels.store import Batch, WindowStore, passing, predicate_columns
-from counterflow.kernels.times import time_bounds, time_values
+from counterflow.kernels.times import INT64
 from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.spec.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
 
-CHUNK_ROWS_MAX = 1 << 16
+# Ends of time, and a reach without bound: far enough outside 64 bits that sums of them stay apart.
+BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66
+
+# The columns that put results in order, after `pair_time`; an unmatched row has no earlier one and comes first.
+ORDER = ("later_time", "later_side", "later_source", "later_tie", "earlier_time", "earlier_source", "earlier_tie")
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of one side, sorted by time: the payload as a table, and what the predicate needs of it as a batch."""
+class NewRows:
+    """Rows of a side as they come. Rows that are not stored here (layout `home`) only look for partners."""
 
     side: Side
     table: pa.Table
-    batch: Batch
-
-    @property
-    def times(self) -> Array:
-        return self.batch.at
-
-    def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.side, self.table[part], self.batch.take(part))
+    stored: bool = True
 
 
-def rows_of(spec: JoinSpec, side: Side, table: pa.Table) -> Rows:
-    """Sorted by time, without the rows that a one-sided condition keeps from matching anything."""
-    side_spec = spec.left if side == "left" else spec.right
-    columns = predicate_columns(spec.predicate, side, table)
-    times = time_values(side_spec, table)
-    order = passing(spec.parts.filters(side), side, columns, len(table))
-    if order is None:
-        order = np.arange(len(table))
-    if (times[order][1:] < times[order][:-1]).any():
-        order = order[np.argsort(times[order], kind="stable")]
-    if len(order) != len(table) or (order != np.arange(len(order))).any():
-        table, times = table.take(pa.array(order)), times[order]
-        columns = {name: vector.take(order) for name, vector in columns.items()}
-    low, high = time_bounds(spec, side, times)
-    batch = Batch(side, columns, np.arange(len(times)), times, low, high)
-    return Rows(side, table, batch)
+@dataclass(frozen=True)
+class Half:
+    """One side of some results: the rows of a table, or those at `index`."""
+
+    table: pa.Table
+    times: Array
+    index: Array | None = None
 
 
-def split_rows(spec: JoinSpec, side: Side, tables: list[pa.Table]) -> list[Rows]:
-    """The tables' rows in pieces of at most CHUNK_ROWS_MAX."""
-    if not tables:
-        return []
-    whole = rows_of(spec, side, pa.concat_tables(tables))
-    return [whole[i : i + CHUNK_ROWS_MAX] for i in range(0, len(whole.times), CHUNK_ROWS_MAX)]
+class Cell:
+    """Windows of durations: the coordinate of a row is its time, so rows may come in any order."""
 
-
-class SideWindow:
-    """One side's window: what the predicate needs in a store, the payload in segments beside it.
-
-    The store numbers its rows in the order in which they come, and so do the segments.
-    """
-
-    def __init__(self, spec: JoinSpec, side: Side) -> None:
-        self.spec, self.side = spec, side
-        self.store = WindowStore(side, spec.predicate, spec.parts)
-        self.segments: list[tuple[int, pa.Table, Array]] = []  # number of the first row, payload, times
-
-    @property
-    def nbytes(self) -> int:
-        return self.store.nbytes + sum(table.nbytes + times.nbytes for _, table, times in self.segments)
-
-    def append(self, rows: Rows) -> None:
-        first = self.store.ring.next
-        self.store.append(replace(rows.batch, rows=np.arange(first, first + len(rows.times))))
-        self.segments.append((first, rows.table, rows.times))
-
-    def expire(self, before: int) -> None:
-        self.store.expire(before)
-        oldest = self.store.ring.first
-        self.segments = [s for s in self.segments if s[0] + len(s[2]) > oldest]
-
-    def probe(self, rows: Rows) -> Iterator[pa.Table]:
-        """The results of the pairs that these opposite rows make with the window."""
-        for p, numbers in self.store.probe(rows.batch):
-            p, stored, times = self._payload(p, numbers)
-            pair_time = np.maximum(rows.times[p], times)
-            everything = np.arange(len(p))
-            if rows.side == "left":
-                yield gather(self.spec, rows.table, stored, p, everything, pair_time)
-            else:
-                yield gather(self.spec, stored, rows.table, everything, p, pair_time)
-
-    def _payload(self, p: Array, numbers: Array) -> tuple[Array, pa.Table, Array]:
-        """The stored rows with these numbers; their order, and so that of the probes, is that of the segments."""
-        firsts = np.array([first for first, _, _ in self.segments])
-        segment = np.searchsorted(firsts, numbers, "right") - 1
-        order = np.argsort(segment, kind="stable")
-        p, numbers, segment = p[order], numbers[order], segment[order]
-        cuts = np.flatnonzero(np.diff(segment, prepend=-1))
-        tables, times = [], []
-        for begin, end in zip(cuts, [*cuts[1:], len(p)], strict=True):
-            first, table, table_times = self.segments[segment[begin]]
-            index = numbers[begin:end] - first
-            tables.append(table.take(pa.array(index)))
-            times.append(table_times[index])
-        return p, pa.concat_tables(tables), np.concatenate(times)
-
-
-class CellWindows:
-    """Both windows of a cell."""
-
-    def __init__(self, spec: JoinSpec) -> None:
+    def __init__(self, spec: JoinSpec, grid: Grid) -> None:
+        self.spec, self.grid = spec, grid
         self.left, self.right = SideWindow(spec, "left"), SideWindow(spec, "right")
+        self.eager = grid.pairs and spec.how not in ("semi", "anti") and not spec.ordered
+        reaches = [(s.side, s.window.reach) for s in (spec.left, spec.right)]
+        self.reach = {side: UNBOUNDED if reach is None else max(reach, 0) for side, reach in reaches}
 
     @property
     def nbytes(self) -> int:
         return self.left.nbytes + self.right.nbytes
 
-    def side(self, side: Side) -> SideWindow:
+    def window(self, side: Side) -> SideWindow:
         return self.left if side == "left" else self.right
 
-    def join(self, new: list[Rows]) -> Iterator[pa.Table]:
-        """The pairs that new rows make with the windows and with each other; the new rows are in the windows then."""
-        new_left, new_right = ([rows for rows in new if rows.side == side] for side in ("left", "right"))
-        for rows in new_right:  # before they are in the right window, so that a new pair is found once
-            yield from self.left.probe(rows)
-        for rows in new_right:
-            self.right.append(rows)
-        for rows in new_left:
-            yield from self.right.probe(rows)
-        for rows in new_left:
-            self.left.append(rows)
+    def load(self, tables: list[tuple[Side, pa.Table]], watermark: int) -> None:
+        """Rows that came before, read back: they go in without a result."""
+        for side in SIDES:
+            stored = [table for s, table in tables if s == side]
+            if stored:
+                self.window(side).append(rows_of(self.spec, side, pa.concat_tables(stored)))
+
+    def step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
+        """The results due, now that these rows have come and the watermark has moved on from `before`."""
+        yield from self._admit(new, watermark)
+        if self.spec.how == "semi":
+            yield from self._first_pairs(self.emitted(before), self.emitted(watermark))
+        elif self.spec.how != "anti" and self.grid.pairs and not self.eager:
+            yield from self._ready_pairs(self.emitted(before), self.emitted(watermark))
+        for side in SIDES:
+            if side in self.grid.decides:
+                yield from self._unmatched(side, before, watermark)
+
+    def forget(self, watermark: int) -> dict[Side, int]:
+        """Drop what no result needs any more. Returns for each side the time up to which nothing is."""
+        needless = {side: self.needless(side, watermark) for side in SIDES}
+        for side in SIDES:
+            self.window(side).expire(needless[side] + 1)
+        return needless
+
+    # --- frontiers: functions of the watermark
+
+    def emitted(self, watermark: int) -> int:
+        """The pairs with their later row up to here are out. Ordered, no unmatched row up to here may be in doubt."""
+        in_doubt = max((self.reach[side] for side in self.grid.decides), default=0) if self.spec.ordered else 0
+        return watermark - in_doubt
+
+    def decided(self, side: Side, watermark: int) -> int:
+        """Rows up to here are known to be matched or unmatched, and are out in either case."""
+        return self.emitted(watermark) if self.spec.ordered else watermark - self.reach[side]
+
+    def needless(self, side: Side, watermark: int) -> int:
+        """Rows up to here are needed by no result to come."""
+        reach, other = self.reach[side], opposite(side)
+        times = [(watermark if self.eager else self.emitted(watermark)) - reach]
+        if side in self.grid.decides:
+            times.append(self.decided(side, watermark))
+        if other in self.grid.decides:
+            times.append(self.decided(other, watermark) - reach)
+        if self.spec.how == "semi" and side == "right":
+            times.append(self.emitted(watermark) - self.reach["left"] - reach)
+        return min(times)
+
+    # --- rows
+
+    def _admit(self, new: list[NewRows], watermark: int) -> Iterator[pa.Table]:
+        """Store the rows; of an unordered join, also the pairs that they make with the windows and with each other."""
+        rows = {side: [(self._rows(n), n.stored) for n in new if n.side == side] for side in SIDES}
+        for side in ("right", "left"):  # the right rows look before the left ones are stored: a new pair is found once
+            window, other = self.window(side), self.window(opposite(side))
+            if self.eager:
+                for probing, _ in rows[side]:
+                    yield from self._pairs(probing, other)
+            for found, stored in rows[side]:
+                if stored:
+                    window.append(found)
+
+    def _rows(self, new: NewRows) -> Rows:
+        return rows_of(self.spec, new.side, new.table)
+
+    def _earlier(self, rows: Rows) -> Rows:
+        """Rows that look only for partners before them; at equal times the left row is the earlier one."""
+        newest = rows.times - 1 if rows.side == "left" else rows.times
+        return rows.within(rows.batch.low, np.minimum(rows.batch.high, newest))
+
+    def _before(self, rows: Rows, time: int) -> Rows:
+        """Left rows that look only for pairs with a `pair_time` up to this."""
+        upto = np.where(rows.times <= clipped(time), clipped(time), INT64.min)
+        return rows.within(rows.batch.low, np.minimum(rows.batch.high, upto))
+
+    def _undecided(self, side: Side, before: int, watermark: int) -> Rows:
+        """The rows whose turn it is to be decided."""
+        return self.window(side).between(self.decided(side, before), self.decided(side, watermark))
+
+    # --- results
+
+    def _ready_pairs(self, after: int, upto: int) -> Iterator[pa.Table]:
+        for side in SIDES:
+            rows = self.window(side).between(after, upto)
+            yield from self._pairs(self._earlier(rows), self.window(opposite(side)))
+
+    def _pairs(self, rows: Rows, window: SideWindow) -> Iterator[pa.Table]:
+        for p, numbers in window.probe(rows):
+            order, stored, times = window.payload(numbers)
+            halves = Half(rows.table, rows.times[p[order]], p[order]), Half(stored, times)
+            left, right = halves if rows.side == "left" else halves[::-1]
+            yield self._results(left, right, np.maximum(left.times, right.times))
+
+    def _unmatched(self, side: Side, before: int, watermark: int) -> Iterator[pa.Table]:
+        rows = self._undecided(side, before, watermark)
+        alone = np.ones(len(rows), bool)
+        for p, _ in self.window(opposite(side)).probe(rows):
+            alone[p] = False
+        yield from self._single(rows, np.flatnonzero(alone))
+
+    def _first_pairs(self, after: int, upto: int) -> Iterator[pa.Table]:
+        """Left rows whose first pair is between the two, with that pair's time."""
+        numbers, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for side in SIDES:
+            rows = self.window(side).between(after, upto)
+            for p, stored in self.window(opposite(side)).probe(self._earlier(rows)):
+                numbers.append(rows.batch.rows[p] if side == "left" else stored)
+                times.append(rows.times[p])
+        order = np.lexsort((np.concatenate(times), np.concatenate(numbers)))
+        found, first = np.unique(np.concatenate(numbers)[order], return_index=True)
+        rows = self.left.rows(found)
+        pair_time = np.concatenate(times)[order][first][np.searchsorted(found, rows.batch.rows)]
+        is_first = np.ones(len(rows), bool)
+        for p, _ in self.right.probe(self._before(rows, after)):
+            is_first[p] = False
+        yield from self._single(rows, np.flatnonzero(is_first), pair_time)
+
+    def _single(self, rows: Rows, index: Array, pair_time: Array | None = None) -> Iterator[pa.Table]:
+        """Results of one row each."""
+        if len(index):
+            half = Half(rows.table, rows.times[index], index)
+            left, right = (half, None) if rows.side == "left" else (None, half)
+            yield self._results(left, right, half.times if pair_time is None else pair_time[index])
+
+    def _results(self, left: Half | None, right: Half | None, pair_time: Array) -> pa.Table:
+        missing = np.full(len(pair_time), -1)
+        table = gather(
+            self.spec,
+            self.spec.left.schema.empty_table() if left is None else left.table,
+            self.spec.right.schema.empty_table() if right is None else right.table,
+            missing if left is None else left.index,
+            missing if right is None else right.index,
+            pair_time,
+        )
+        return _with_order(table, left, right) if self.spec.ordered else table
+
+
+def _with_order(table: pa.Table, left: Half | None, right: Half | None) -> pa.Table:
+    def order_of(half: Half) -> tuple[Array, Array, Array]:
+        columns = [half.table.column(name).to_numpy() for name in (SOURCE, TIE)]
+        return half.times, *(c if half.index is None else c[half.index] for c in columns)
+
+    n = len(table)
+    if left is not None and right is not None:
+        a, b = order_of(left), order_of(right)
+        right_later = b[0] >= a[0]
+        later = [np.where(right_later, y, x) for x, y in zip(a, b, strict=True)]
+        earlier = [np.where(right_later, x, y) for x, y in zip(a, b, strict=True)]
+    else:
+        half = left or right
+        assert half is not None
+        right_later = np.full(n, left is None)
+        later, earlier = list(order_of(half)), [np.full(n, INT64.min), np.zeros(n, np.int64), np.zeros(n, np.int64)]
+    values = [later[0], right_later.astype(np.int64), *later[1:], *earlier]
+    for name, column in zip(ORDER, values, strict=True):
+        table = table.append_column(name, pa.array(column))
+    return table
+
+
+def sorted_results(table: pa.Table) -> pa.Table:
+    """Ascending (pair_time, later tuple, earlier tuple), without the columns that say so."""
+    keys = [table.column(name).to_numpy() for name in reversed(ORDER)]
+    times = table.column("pair_time").cast(pa.int64()).to_numpy()
+    return table.take(pa.array(np.lexsort((*keys, times)))).drop_columns(list(ORDER))

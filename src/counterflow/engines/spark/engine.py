@@ -9,9 +9,11 @@ Static DataFrames take the same way without state.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +21,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import CellWindows, split_rows
-from counterflow.engines.spark.metrics import OBSERVATION
-from counterflow.engines.spark.options import PROVIDER, ROCKSDB, Spark, auto_layout, parse_layout
-from counterflow.engines.spark.routing import PACKED, Layout, pack
-from counterflow.errors import InputError, TimeError, UnsupportedError
+from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
+from counterflow.engines.spark.layout import SIDES, Layout, choose_layout
+from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
+from counterflow.engines.spark.options import PROVIDER, ROCKSDB, Spark
+from counterflow.engines.spark.ranked import new_cell
+from counterflow.engines.spark.routing import HEARTBEAT, PACKED, TIE, is_order_sensitive, pack
+from counterflow.errors import InputError, OptionError, TimeError
 from counterflow.explanation import Explanation
+from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
@@ -32,58 +37,101 @@ _observation_numbers = itertools.count(1)
 
 
 def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Any:
-    spec, layout = _plan(left, right, options, engine)
-    output = _output_type(spec, left, right)
-    packed = _packed(left, spec, layout, "left").union(_packed(right, spec, layout, "right"))
-    if not left.isStreaming:
+    inputs = _Inputs.of(left, right)
+    spec, layout = _plan(inputs, options, engine)
+    output = _output_type(spec, inputs)
+    packed = inputs.packed(spec, layout)
+    if not inputs.streaming:
         # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
-        joined = (
-            packed.repartition(layout.cells, "cell").groupBy("cell").applyInArrow(_join_static(spec), "payload BINARY")
-        )
-        return joined.mapInArrow(_unpack, output)
-    _prepare_session(left.sparkSession, layout)
-    from counterflow.engines.spark.operator import COUNTERS, OUTPUT, CellOperator
+        cells = packed.repartition(layout.cells, "cell").groupBy("cell")
+        return _unpacked(cells.applyInArrow(_join_static(spec, layout), "payload BINARY"), spec, output)
+    _prepare_session(inputs.session, layout)
+    from counterflow.engines.spark.operator import OUTPUT, CounterflowCell
 
     operated = packed.groupBy("cell").transformWithStateInPandas(
-        CellOperator(spec, layout), OUTPUT, outputMode="append", timeMode="eventTime"
+        CounterflowCell(spec, layout, engine.late_rows), OUTPUT, outputMode="append", timeMode="eventTime"
     )
-    metrics = [F.sum(name).alias(name) for name in COUNTERS] + [F.max("event_time_max").alias("event_time_max")]
-    observed = operated.observe(f"{OBSERVATION}_{next(_observation_numbers)}", *metrics)
-    return observed.select("payload").mapInArrow(_unpack, output)
+    observed = operated.observe(f"{OBSERVATION}_{next(_observation_numbers)}", *observed_metrics(layout.cells))
+    return _unpacked(observed.select("payload").where("payload IS NOT NULL"), spec, output)
 
 
 def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Explanation:
-    spec, layout = _plan(left, right, options, engine)
-    copies = f"each left row goes to {layout.columns} cells, each right row to {layout.rows}"
-    details = {"layout": f"{layout} ({layout.cells} cells): {copies}"}
-    if left.isStreaming:
-        reach = [f"{s.side} rows for {(s.window.reach or 0) / 1e6:g} s" for s in (spec.left, spec.right)]
-        details["state"] = f"{' and '.join(reach)} behind the watermark, in the state store"
-    return Explanation(spec, engine=f"Spark, {'streaming' if left.isStreaming else 'static'}", details=details)
+    inputs = _Inputs.of(left, right)
+    spec, layout = _plan(inputs, options, engine)
+    left_copies, right_copies = layout.copies["left"], layout.copies["right"]
+    copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"
+    details = {"layout": f"{layout} ({layout.cells} cells; {copies})", "because": layout.reason}
+    if inputs.streaming:
+        held = [f"{s.side} rows, {s.window}" for s in (spec.left, spec.right)]
+        reach = [f"{s.side} rows for {s.window.reach / 1e6:g} s" for s in (spec.left, spec.right) if s.window.reach]
+        details["state"] = f"{' and '.join(reach or held)} behind the watermark, in the state store"
+    return Explanation(spec, engine=f"Spark, {'streaming' if inputs.streaming else 'static'}", details=details)
 
 
-def _plan(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
+@dataclass(frozen=True)
+class _Inputs:
+    """The physical streams of each side: one DataFrame or several."""
+
+    left: list[Any]
+    right: list[Any]
+
+    @classmethod
+    def of(cls, left: Any, right: Any) -> _Inputs:
+        inputs = cls(*(list(frames) if isinstance(frames, list | tuple) else [frames] for frames in (left, right)))
+        for side, frames in (("left", inputs.left), ("right", inputs.right)):
+            for number, frame in enumerate(frames):
+                if frame.schema.simpleString() != frames[0].schema.simpleString():
+                    raise InputError(
+                        f"the {side} streams differ: the first is {frames[0].schema.simpleString()}, number {number} "
+                        f"is {frame.schema.simpleString()}; select the same columns in the same order and types"
+                    )
+        return inputs
+
+    @property
+    def session(self) -> Any:
+        return self.left[0].sparkSession
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.left[0].isStreaming)
+
+    def frames(self, side: Side) -> list[Any]:
+        return self.left if side == "left" else self.right
+
+    def packed(self, spec: JoinSpec, layout: Layout) -> Any:
+        parts = []
+        for side in SIDES:
+            for source, frame in enumerate(self.frames(side)):
+                if is_order_sensitive(spec):
+                    frame = frame.withColumn(TIE, F.xxhash64(*map(_hashable, frame.schema.fields)))
+                parts.append(frame.mapInArrow(pack(spec, layout, side, source), PACKED))
+        return functools.reduce(lambda a, b: a.union(b), parts)
+
+
+def _hashable(field: StructField) -> Any:
+    column = F.col(f"`{field.name.replace('`', '``')}`")
+    has_map = "map<" in field.dataType.simpleString()  # Spark refuses to hash maps
+    return F.to_json(F.struct(column)) if has_map else column
+
+
+def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
     """Everything that can be refused is refused here, before a query starts."""
-    if left.isStreaming != right.isStreaming:
-        streaming, static = ("left", "right") if left.isStreaming else ("right", "left")
-        raise InputError(
-            f"the {streaming} input is a stream and the {static} one is not: make both streams (spark.readStream) or "
-            "both static (spark.read)"
-        )
-    spec = build_spec(_arrow_schema(left), _arrow_schema(right), streaming=left.isStreaming, **options)
-    if spec.how != "inner":
-        raise UnsupportedError(f"how={spec.how!r} is not on Spark yet: use how='inner', or join tables in process")
-    if spec.ordered:
-        raise UnsupportedError(
-            "ordered=True is not on Spark yet: sort a static result by pair_time, or join in process"
-        )
-    for side, frame in ((spec.left, left), (spec.right, right)):
-        if side.window.kind == "rows":
-            raise UnsupportedError(f"the {side.side} window is in rows, which is not on Spark yet: use a duration")
-        if left.isStreaming:
-            _check_watermark(side, frame)
-    rows, columns = auto_layout(_cores(left.sparkSession)) if engine.layout == "auto" else parse_layout(engine.layout)
-    return spec, Layout(rows, columns)
+    for side in SIDES:
+        for frame in inputs.frames(side):
+            if frame.isStreaming != inputs.streaming:
+                raise InputError(
+                    "some inputs are streams and some are not: make all streams (spark.readStream) or all static "
+                    f"(spark.read); a {side} one is {'a stream' if frame.isStreaming else 'static'}"
+                )
+    schemas = [_arrow_schema(inputs.frames(side)[0]) for side in SIDES]
+    spec = build_spec(*schemas, streaming=inputs.streaming, **options)
+    if inputs.streaming:
+        for side_spec in (spec.left, spec.right):
+            for frame in inputs.frames(side_spec.side):
+                _check_watermark(side_spec, frame)
+    elif engine.late_rows is not None:
+        raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
+    return spec, choose_layout(spec, engine, _cores(inputs.session))
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:
@@ -133,38 +181,49 @@ def _prepare_session(session: Any, layout: Layout) -> None:
         )
 
 
-def _packed(frame: Any, spec: JoinSpec, layout: Layout, side: Any) -> Any:
-    return frame.mapInArrow(pack(spec, layout, side), PACKED)
-
-
-def _output_type(spec: JoinSpec, left: Any, right: Any) -> StructType:
-    """The columns, types and nullability of Spark's own inner join, and `pair_time` as the event time."""
+def _output_type(spec: JoinSpec, inputs: _Inputs) -> StructType:
+    """The columns, types and nullability of Spark's own join, and `pair_time` as the event time."""
     fields = []
-    for side, frame in ((spec.left, left), (spec.right, right)):
-        for field, name in zip(frame.schema.fields, side.output_names, strict=True):
-            if name is not None:
-                metadata = {k: v for k, v in (field.metadata or {}).items() if k != WATERMARK_KEY}
-                fields.append(StructField(name, field.dataType, field.nullable, metadata))
-    times = [frame.schema[side.time] for side, frame in ((spec.left, left), (spec.right, right))]
-    kind = times[0].dataType if times[0].dataType == times[1].dataType else LongType()
+    for side, nullable in ((spec.left, spec.pads_right), (spec.right, spec.how in ("left", "full"))):
+        if side.side == "left" or spec.has_right_columns:
+            schema = inputs.frames(side.side)[0].schema
+            for field, name in zip(schema.fields, side.output_names, strict=True):
+                if name is not None:
+                    metadata = {k: v for k, v in (field.metadata or {}).items() if k != WATERMARK_KEY}
+                    fields.append(StructField(name, field.dataType, field.nullable or nullable, metadata))
+    times = [f.schema[side.time] for side in (spec.left, spec.right) for f in inputs.frames(side.side)]
+    kind = times[0].dataType if times[0].dataType == times[-1].dataType else LongType()
     delays = [t.metadata[WATERMARK_KEY] for t in times if WATERMARK_KEY in (t.metadata or {})]
-    metadata = {WATERMARK_KEY: max(delays)} if left.isStreaming else {}
+    # An unmatched row comes when the watermark has left its time behind: an operator after the join would drop it.
+    on_time = inputs.streaming and not (spec.pads_left or spec.pads_right)
+    metadata = {WATERMARK_KEY: max(delays)} if on_time else {}
     return StructType([*fields, StructField(PAIR_TIME, kind, False, metadata)])
 
 
-def _join_static(spec: JoinSpec) -> Any:
-    def join_cell(key: Any, packed: pa.Table) -> pa.Table:
-        sides, payloads = packed["side"].to_pylist(), packed["payload"].to_pylist()
-        tables = {s: [from_blob(p) for p, t in zip(payloads, sides, strict=True) if t == s] for s in ("left", "right")}
-        new = [piece for side, parts in tables.items() for piece in split_rows(spec, side, parts)]  # type: ignore[arg-type]
-        blobs = [to_blob(part) for part in gathered(CellWindows(spec).join(new))]
+def _join_static(spec: JoinSpec, layout: Layout) -> Any:
+    def counterflow_join(key: Any, packed: pa.Table) -> pa.Table:
+        grid = layout.grid(layout.cell(key[0].as_py()))
+        messages = packed.select(["side", "payload", "stored"]).to_pylist()
+        new = [NewRows(m["side"], from_blob(m["payload"]), m["stored"]) for m in messages if m["side"] != HEARTBEAT]
+        blobs = [to_blob(part) for part in gathered(new_cell(spec, grid).step(new, BEGIN, END))]
         return pa.table({"payload": pa.array(blobs, pa.binary())})
 
-    return join_cell
+    return counterflow_join
 
 
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unpacked(results: Any, spec: JoinSpec, output: StructType) -> Any:
+    if spec.ordered:
+        return results.repartition(1).mapInArrow(_counterflow_unpack_in_order, output)
+    return results.mapInArrow(_counterflow_unpack, output)
+
+
+def _counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
-            if payload.is_valid:
-                yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
+            yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
+
+
+def _counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
+    if tables:
+        yield from sorted_results(pa.concat_tables(tables)).to_batches(max_chunksize=BLOB_ROWS_MAX)

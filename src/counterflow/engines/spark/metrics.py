@@ -5,10 +5,19 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from counterflow.engines.spark.state import Totals
+from counterflow.engines.spark.state import HOT_COUNTERS, Totals
 from counterflow.errors import InputError
 
 OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.lastProgress["observedMetrics"]`
+
+
+def observed_metrics(cells: int) -> list[Any]:
+    """The aggregates that Spark computes over the operator's counters in each batch."""
+    from pyspark.sql import functions as F
+
+    from counterflow.engines.spark.operator import COUNTERS
+
+    return [F.sum(name).alias(name) for name in COUNTERS] + [F.max("event_time_max").alias("event_time_max")]
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def _observed(progress: Any) -> dict[str, Any] | None:
 def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dict[str, Any]:
     totals = {name: int(observed[f"total_{name}"]) for name in Totals.__dataclass_fields__}
     held = {name: int(observed[name]) for name in ("state_rows_left", "state_rows_right", "state_bytes")}
-    batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, "chunks_hot", "chunks_read")}
+    batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, *HOT_COUNTERS)}
     batch["duration_ms"] = int(progress["durationMs"].get("triggerExecution", 0))
     watermark = (reports[-1]["eventTime"] or {}).get("watermark")
     return {

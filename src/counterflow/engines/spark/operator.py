@@ -1,4 +1,4 @@
-"""The stateful operator: a thin shell that feeds a cell's messages and state to its windows.
+"""The stateful operator: a thin shell between Spark's state and a cell's windows.
 
 Late rows follow Spark's own rule: a row is late if its time is at or before the watermark that the *previous*
 batch ran with. A cell is told only the current one, so it keeps the previous one in its directory, and an
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,32 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from counterflow.engines.spark import state
-from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import CellWindows, Rows, rows_of, split_rows
-from counterflow.engines.spark.routing import HEARTBEAT, Layout
-from counterflow.engines.spark.state import HOT, ChunkEntry, Directory, HotCell, Totals
-from counterflow.kernels.times import INT64, time_values
+from counterflow.engines.spark.blobs import from_blob, pieces
+from counterflow.engines.spark.cell import BEGIN, Cell
+from counterflow.engines.spark.hosts import Job, Outcome, run_job
+from counterflow.engines.spark.hot_files import HotFiles
+from counterflow.engines.spark.late import write_late_rows
+from counterflow.engines.spark.layout import Layout
+from counterflow.engines.spark.ranked import new_cell
+from counterflow.engines.spark.routing import HEARTBEAT
+from counterflow.engines.spark.state import HOT_COUNTERS, ChunkEntry, Directory, Totals
+from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+
+SWEEP_BATCHES = 64  # how often copies that nobody knows of are looked for
+
+
+@dataclass
+class Batch:
+    """What a cell does in one micro-batch."""
+
+    totals: Totals = field(default_factory=Totals)
+    tables: dict[tuple[Side, bool], list[pa.Table]] = field(default_factory=dict)  # by side, and whether stored
+    late: dict[Side, list[pa.Table]] = field(default_factory=dict)
+    event_time_max: int | None = None
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOT_COUNTERS, 0))
+
 
 # Per batch and cell: one row of counters, then the results as blobs.
 COUNTERS = (
@@ -33,21 +52,18 @@ COUNTERS = (
     "state_rows_left",
     "state_rows_right",
     "state_bytes",
-    "chunks_hot",
-    "chunks_read",
+    *HOT_COUNTERS,
 )
-OUTPUT = ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", event_time_max BIGINT, payload BINARY"
+OUTPUT = "cell INT, " + ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", event_time_max BIGINT, payload BINARY"
 
 
-class CellOperator(StatefulProcessor):
-    def __init__(self, spec: JoinSpec, layout: Layout) -> None:
-        self.spec = spec
-        self.layout = layout
+class CounterflowCell(StatefulProcessor):
+    def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None) -> None:
+        self.spec, self.layout, self.late_rows = spec, layout, late_rows
         self.fingerprint = state.fingerprint_of(spec, layout)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
-        self.reported: set[int] = set()  # the cells of this task that have said in this batch what they hold
         self.directory_state = handle.getValueState("directory", state.DIRECTORY_SCHEMA)
         self.chunk_state = handle.getMapState("chunks", state.CHUNK_KEY_SCHEMA, state.CHUNK_SCHEMA)
 
@@ -55,150 +71,159 @@ class CellOperator(StatefulProcessor):
         pass
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        cell, watermark_us = self.layout.cell(int(key[0])), _watermark_us(timerValues)
+        watermark = _watermark(timerValues)
         directory = self._read_directory()
         if directory is None:
             directory = Directory(self.fingerprint)
-            self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
-        batch = Totals()
-        tables, event_time_max = self._receive(cell, rows, directory.watermark_us, batch)
-        new = [piece for side, parts in tables.items() for piece in split_rows(self.spec, side, parts)]
-        live, hot, read = HOT.get(directory), 0, 0
-        if new:
-            live, hot, read = self._windows(directory)
-            live.version = None  # until all is done: what a failed task leaves behind must not be believed
-            yield from _result_frames(live.windows.join(new), batch)
-        for piece in new:
-            self._store(directory, piece)
-        self._expire(directory, watermark_us)
-        self._merge_small(directory)
-        self._commit(directory, watermark_us, batch)
-        self._keep_hot(live, directory, watermark_us)
-        self.reported.add(cell)
-        yield _counters(batch, directory, hot, read, event_time_max)
+            self.handle.registerTimer(max(watermark, 0) // 1000 + 1)
+        batch = self._receive(rows, directory.watermark_us)
+        yield from self._advance(self.layout.cell(int(key[0])), directory, batch, watermark)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """The watermark has moved: forget what can match no more, and remember it for the next batch's late rows."""
-        watermark_us = _watermark_us(timerValues)
+        """The watermark has moved: what is due comes out, what can match no more is forgotten."""
+        watermark = _watermark(timerValues)
         directory = self._read_directory()
         assert directory is not None, "a timer is registered only after the directory"
-        self.handle.registerTimer((watermark_us or 0) // 1000 + 1)
-        live = HOT.get(directory)
-        self._expire(directory, watermark_us)
-        self._commit(directory, watermark_us, Totals())
-        self._keep_hot(live, directory, watermark_us)
-        if self.layout.cell(int(key[0])) not in self.reported:
-            yield _counters(Totals(), directory, 0, 0, None)
+        self.handle.registerTimer(max(watermark, 0) // 1000 + 1)
+        if _since(directory) != watermark:  # rows of this batch have not told the cell already
+            yield from self._advance(self.layout.cell(int(key[0])), directory, Batch(), watermark)
 
     def _read_directory(self) -> Directory | None:
         value = self.directory_state.get()
         return state.read_directory(None if value is None else value[0], self.fingerprint)
 
-    def _receive(
-        self, cell: int, frames: Iterator[pd.DataFrame], late_us: int | None, batch: Totals
-    ) -> tuple[dict[Side, list[pa.Table]], int | None]:
+    # --- a micro-batch
+
+    def _receive(self, frames: Iterator[pd.DataFrame], late_us: int | None) -> Batch:
         """Unpack the messages, without late rows; count rows and late rows in one of the cells that see them."""
-        tables: dict[Side, list[pa.Table]] = {"left": [], "right": []}
-        event_time_max: int | None = None
+        batch = Batch()
         for frame in frames:
-            for side, payload in zip(frame["side"], frame["payload"], strict=True):
+            for side, stored, counted, payload in zip(
+                frame["side"], frame["stored"], frame["counted"], frame["payload"], strict=True
+            ):
                 if side == HEARTBEAT:
                     continue
                 table = from_blob(bytes(payload))
-                assert len(table), "a message holds rows"
                 times = time_values(self.spec.left if side == "left" else self.spec.right, table)
-                event_time_max = max(int(times.max()), INT64.min if event_time_max is None else event_time_max)
-                on_time = np.ones(len(times), bool) if late_us is None else times > late_us
-                if self.layout.counts(cell, side):
-                    batch.count(side, len(times), late=int((~on_time).sum()))
-                if on_time.any():
-                    tables[side].append(table if on_time.all() else table.filter(pa.array(on_time)))
-        return tables, event_time_max
+                batch.event_time_max = max(int(times.max()), batch.event_time_max or BEGIN)
+                late = np.zeros(len(times), bool) if late_us is None else times <= late_us
+                if counted:
+                    batch.totals.count(side, len(times), late=int(late.sum()))
+                if late.any():
+                    if counted:
+                        batch.late.setdefault(side, []).append(table.filter(pa.array(late)))
+                    table = table.filter(pa.array(~late))
+                if len(table):
+                    batch.tables.setdefault((side, bool(stored)), []).append(table)
+        return batch
 
-    def _windows(self, directory: Directory) -> tuple[HotCell, int, int]:
-        """The live windows, from this process's memory or else from the state store; how many chunks are which."""
-        chunks = len(directory.chunks)
-        live = HOT.get(directory)
-        if live is not None:
-            return live, chunks, 0
-        live = HotCell(CellWindows(self.spec))
-        for entry in directory.chunks:
-            live.windows.side(entry.side).append(self._read(entry))
-        return live, 0, chunks
+    def _advance(self, cell: int, directory: Directory, batch: Batch, watermark: int) -> Iterator[pd.DataFrame]:
+        files = HotFiles(directory.cell)
+        new: list[tuple[Side, bytes, bool]] = []
+        chunks: list[tuple[ChunkEntry, bytes]] = []
+        for (side, stored), tables in batch.tables.items():
+            for part in pieces(pa.concat_tables(tables)):
+                entry, blob = state.new_chunk(self.spec.left if side == "left" else self.spec.right, part)
+                new.append((side, blob, stored))
+                if stored:
+                    chunks.append((entry, blob))
+        idle = new_cell(self.spec, self.layout.grid(cell))
+        if new or not idle.eager:
+            job = Job(directory.cell, directory.version, uuid.uuid4().hex, new, _since(directory), watermark)
+            outcome = yield from self._run(job, files, idle, directory, batch)
+            needless, directory.version = outcome.needless, job.new_version
+        else:
+            needless = idle.forget(watermark)  # of empty windows: the hot ones forget with the next rows
+        for entry, blob in chunks:
+            self._store(directory, entry, blob, files, batch)
+        self._forget(directory, [e for e in directory.chunks if e.time_max <= needless[e.side]], files)
+        self._merge_small(directory, files, batch)
+        if self.late_rows is not None:
+            for side, tables in batch.late.items():
+                write_late_rows(self.late_rows, side, f"{directory.cell}-{directory.batches:08d}", tables)
+        self._commit(directory, watermark, batch)
+        if directory.batches % SWEEP_BATCHES == 0:
+            files.sweep({"host", *(entry.id for entry in directory.chunks)})
+        yield _counters(cell, batch, directory)
 
-    def _read(self, entry: ChunkEntry) -> Rows:
-        value = self.chunk_state.getValue((entry.id,))
-        return state.decode_chunk(self.spec, entry, None if value is None else value[0])
+    def _run(self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: Batch) -> Any:
+        def build() -> Cell:
+            tables = [(e.side, state.decode_chunk(e, self._read(e, files, batch))) for e in directory.chunks]
+            empty.load(tables, job.before)
+            return empty
 
-    def _store(self, directory: Directory, rows: Rows) -> None:
-        entry, blob = state.new_chunk(rows)
+        answers, hot = run_job(job, files.folder, build)
+        batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or directory.chunks else 0
+        for answer in answers:
+            if isinstance(answer, Outcome):
+                batch.totals.pairs += answer.rows
+                batch.counts["hosted_bytes"] = answer.hosted_bytes
+                return answer
+            yield _frame(payload=answer)
+        raise AssertionError("a job ends with its outcome")
+
+    # --- chunks
+
+    def _read(self, entry: ChunkEntry, files: HotFiles, batch: Batch) -> bytes | None:
+        blob = files.read(entry.id)
+        batch.counts["chunks_read" if blob is None else "chunks_copied"] += 1
+        if blob is None:
+            value = self.chunk_state.getValue((entry.id,))
+            blob = None if value is None else bytes(value[0])
+        return blob
+
+    def _store(self, directory: Directory, entry: ChunkEntry, blob: bytes, files: HotFiles, batch: Batch) -> None:
         self.chunk_state.updateValue((entry.id,), (blob,))
         directory.chunks.append(entry)
+        batch.counts["copies_failed"] += not files.write(entry.id, blob)
 
-    def _forget(self, directory: Directory, entries: list[ChunkEntry]) -> None:
+    def _forget(self, directory: Directory, entries: list[ChunkEntry], files: HotFiles) -> None:
         for entry in entries:
             directory.chunks.remove(entry)
             self.chunk_state.removeKey((entry.id,))
+        files.remove([entry.id for entry in entries])
 
-    def _expire(self, directory: Directory, watermark_us: int | None) -> None:
-        """Forget the chunks that no row after this watermark can meet."""
-        if watermark_us is None:
-            return
-        reach = {side.side: side.window.reach or 0 for side in (self.spec.left, self.spec.right)}
-        self._forget(directory, [e for e in directory.chunks if e.time_max + reach[e.side] <= watermark_us])
-
-    def _keep_hot(self, live: HotCell | None, directory: Directory, watermark_us: int | None) -> None:
-        """The windows hold what the directory, as it is committed, lists."""
-        if live is None:
-            return
-        live.version = None
-        if watermark_us is not None:
-            for side in (self.spec.left, self.spec.right):
-                live.windows.side(side.side).expire(watermark_us - (side.window.reach or 0) + 1)
-        live.version = directory.version
-        HOT.put(directory, live)
-
-    def _merge_small(self, directory: Directory) -> None:
+    def _merge_small(self, directory: Directory, files: HotFiles, batch: Batch) -> None:
         for group in list(state.mergeable(directory.chunks, self.spec)):
-            tables = [self._read(entry).table for entry in group]
-            self._store(directory, rows_of(self.spec, group[0].side, pa.concat_tables(tables)))
-            self._forget(directory, group)
+            tables = [state.decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
+            side = self.spec.left if group[0].side == "left" else self.spec.right
+            merged = pa.concat_tables(tables).combine_chunks()
+            self._store(directory, *state.new_chunk(side, merged), files, batch)
+            self._forget(directory, group, files)
 
-    def _commit(self, directory: Directory, watermark_us: int | None, batch: Totals) -> None:
+    def _commit(self, directory: Directory, watermark: int, batch: Batch) -> None:
         """Add up, remember the watermark for the next batch's late rows, and write the directory."""
-        directory.watermark_us, directory.version = watermark_us, uuid.uuid4().hex
-        totals, added = asdict(directory.totals), asdict(batch)
+        directory.watermark_us = None if watermark == BEGIN else watermark
+        directory.batches += 1
+        totals, added = asdict(directory.totals), asdict(batch.totals)
         directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})
         self.directory_state.update((directory.to_json(),))
 
 
-def _watermark_us(timer_values: Any) -> int | None:
-    """None before there is one: Spark says 0 then, which would make rows of 1970 and before late."""
-    return timer_values.getCurrentWatermarkInMs() * 1000 or None
+def _watermark(timer_values: Any) -> int:
+    """BEGIN before there is one: Spark says 0 then, which would make rows of 1970 and before late."""
+    return timer_values.getCurrentWatermarkInMs() * 1000 or BEGIN
 
 
-def _result_frames(tables: Iterator[pa.Table], batch: Totals) -> Iterator[pd.DataFrame]:
-    for table in gathered(tables):
-        batch.pairs += len(table)
-        yield _frame(payload=to_blob(table))
+def _since(directory: Directory) -> int:
+    return BEGIN if directory.watermark_us is None else directory.watermark_us
 
 
-def _counters(batch: Totals, directory: Directory, hot: int, read: int, event_time_max: int | None) -> pd.DataFrame:
-    totals = {f"total_{name}": value for name, value in asdict(directory.totals).items()}
-    held = {f"state_rows_{s}": sum(e.rows for e in directory.chunks if e.side == s) for s in ("left", "right")}
-    size = sum(entry.bytes for entry in directory.chunks)
+def _counters(cell: int, batch: Batch, directory: Directory) -> pd.DataFrame:
     values: dict[str, Any] = {
-        **asdict(batch),
-        **totals,
-        **held,
-        "state_bytes": size,
-        "chunks_hot": hot,
-        "chunks_read": read,
+        **asdict(batch.totals),
+        **{f"total_{name}": value for name, value in asdict(directory.totals).items()},
+        **{f"state_rows_{s}": sum(e.rows for e in directory.chunks if e.side == s) for s in ("left", "right")},
+        "state_bytes": sum(entry.bytes for entry in directory.chunks),
+        **batch.counts,
     }
-    return _frame(event_time_max=event_time_max, **values)
+    return _frame(cell=cell, event_time_max=batch.event_time_max, **values)
 
 
-def _frame(payload: bytes | None = None, event_time_max: int | None = None, **counters: int) -> pd.DataFrame:
-    columns: dict[str, Any] = {name: [counters.get(name, 0)] for name in COUNTERS}
+def _frame(
+    payload: bytes | None = None, cell: int | None = None, event_time_max: int | None = None, **counters: int
+) -> pd.DataFrame:
+    columns: dict[str, Any] = {"cell": pd.array([cell], dtype="Int32")}
+    columns |= {name: [counters.get(name, 0)] for name in COUNTERS}
     columns["event_time_max"] = pd.array([event_time_max], dtype="Int64")
     return pd.DataFrame({**columns, "payload": [payload]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from counterflow.errors import OptionError, UnsupportedError
+from counterflow.errors import OptionError
 
 CELLS_MAX = 4096
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -14,33 +14,39 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 @dataclass(frozen=True)
 class Spark:
-    """`layout`: 'MxN' cells (DP-Join's matrix), or 'auto'.
+    """How a join runs on Spark.
 
-    A left row goes to the N cells of one of M rows, a right row to the M cells of one of N columns, so that
-    every pair meets in exactly one cell.
+    `layout`: 'auto'; 'MxN' cells (DP-Join's matrix: a left row goes to the N cells of one of M rows, a right row to the
+    M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet).
+    'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
+    `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side.
     """
 
     layout: str = "auto"
+    rates: tuple[float, float] | None = None
+    late_rows: str | None = None
 
     def __post_init__(self) -> None:
-        if self.layout == "home":
-            raise UnsupportedError("layout='home' is not in this release yet: use 'auto' or a matrix such as '2x3'")
-        if self.layout != "auto":
-            parse_layout(self.layout)
+        parse_layout(self.layout)
+        if self.rates is not None and not (
+            isinstance(self.rates, tuple | list) and len(self.rates) == 2 and all(rate > 0 for rate in self.rates)
+        ):
+            raise OptionError(
+                f"rates={self.rates!r}: give rows a second of the left and the right stream, both above 0"
+            )
+        if self.late_rows is not None and not (isinstance(self.late_rows, str) and self.late_rows):
+            raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
 
 
-def parse_layout(layout: str) -> tuple[int, int]:
-    """'2x3' as (2, 3)."""
-    match = re.fullmatch(r"([0-9]+)x([0-9]+)", layout) if isinstance(layout, str) else None
-    rows, columns = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not (rows and columns and rows * columns <= CELLS_MAX):
-        raise OptionError(
-            f"layout={layout!r}: use 'auto', or rows x columns such as '2x3' with at most {CELLS_MAX} cells in all"
-        )
-    return rows, columns
-
-
-def auto_layout(cores: int) -> tuple[int, int]:
-    """The squarest matrix with a cell for every core: replication is least where it is square (DP-Join, expr. 7)."""
-    rows = max(r for r in range(1, int(cores**0.5) + 1) if cores % r == 0)
-    return rows, cores // rows
+def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
+    """'2x3' as ('matrix', (2, 3)), 'home' as ('home', ()), 'hash:4' as ('hash', (4,)), 'auto' as ('auto', ())."""
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)|(auto)|(home|hash)(?::([1-9]\d*))?", str(layout))
+    if match:
+        rows, columns, auto, kind, cells = match.groups()
+        size = tuple(int(n) for n in (rows, columns, cells) if n)
+        if (size[0] * size[-1] if rows else sum(size)) <= CELLS_MAX:
+            return auto or kind or "matrix", size
+    raise OptionError(
+        f"layout={layout!r}: use 'auto', rows x columns such as '2x3', 'home' or 'hash' (also 'home:4', 'hash:4'), "
+        f"with at most {CELLS_MAX} cells in all"
+    )

@@ -1,129 +1,111 @@
-"""Which cells of the layout a row goes to, and its packing for the way.
+"""Packing rows for the way to their cells: a `mapInArrow` function, rows in, (cell, side, blob) out.
 
-    layout 2x3         cell = row * columns + column
-    left row  -> the three cells of one layout row        right row -> the two cells of one layout column
-
-        columns  0   1   2
-      row 0    [ 0   1   2 ]  <- one half of the left rows
-      row 1    [ 3   4   5 ]  <- the other half
-
-Any two rows meet in exactly one cell (DP-Join's matrix). A row's lane is a hash of its time and of what the
-predicate sees of it: about as even as dealing rows out in turn, but a task that Spark runs again, perhaps on
-rows in another order, sends each row where the first attempt sent it.
+A row's lane is a hash of its time and of what the predicate sees of it (or of its key): about as even as dealing rows
+out in turn, but a task that Spark runs again, perhaps on rows in another order, sends each row where the first attempt
+sent it.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.blobs import gathered, to_blob
-from counterflow.kernels.keys import row_hashes
+from counterflow.engines.spark.layout import Layout, Route, hashable
+from counterflow.errors import EvaluationError
+from counterflow.kernels.keys import equality_hashes, lasting_text_code, mixed, row_hashes
 from counterflow.kernels.store import predicate_columns
 from counterflow.kernels.times import time_values
+from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
 
-PACKED = "cell INT NOT NULL, side STRING NOT NULL, payload BINARY"
-PACKED_ARROW = pa.schema({"cell": pa.int32(), "side": pa.string(), "payload": pa.binary()})
-MASK32 = 0xFFFFFFFF
+PACKED = "cell INT NOT NULL, side STRING NOT NULL, stored BOOLEAN, counted BOOLEAN, payload BINARY"
+PACKED_ARROW = pa.schema(
+    {"cell": pa.int32(), "side": pa.string(), "stored": pa.bool_(), "counted": pa.bool_(), "payload": pa.binary()}
+)
 HEARTBEAT = "none"  # the side of a message that carries no rows: it only lets every cell see every batch
+
+# Where results depend on the order of rows, it is (time, side, source, tie): the physical stream's number, and a hash
+# of the whole row in place of its position, which a distributed stream does not have.
+SOURCE, TIE = "_counterflow_source", "_counterflow_tie"
+
+
+def has_row_windows(spec: JoinSpec) -> bool:
+    return "rows" in (spec.left.window.kind, spec.right.window.kind)
+
+
+def is_order_sensitive(spec: JoinSpec) -> bool:
+    return spec.ordered or has_row_windows(spec)
 
 
 @dataclass(frozen=True)
-class Layout:
-    rows: int
-    columns: int
-
-    def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}"
-
-    @property
-    def cells(self) -> int:
-        return self.rows * self.columns
-
-    @cached_property
-    def keys(self) -> list[int]:
-        """What stands for each cell in the shuffle: the least number whose hash is the cell's, modulo the cells.
-
-        So each cell has a partition of its own when there are as many partitions as cells (or a multiple), while
-        the plain numbers 0, 1, 2, ... collide. They depend on the layout alone, so state is found after a restart; and
-        0 is among them in every layout, so a checkpoint of another layout is always noticed.
-        """
-        found: dict[int, int] = {}
-        for key in itertools.count():
-            found.setdefault(spark_hash(key) % self.cells, key)
-            if len(found) == self.cells:
-                return [found[cell] for cell in range(self.cells)]
-        raise AssertionError
-
-    def cell(self, key: int) -> int:
-        return self.keys.index(key)
-
-    def lanes(self, side: Side) -> int:
-        """Into how many parts a side is divided."""
-        return self.rows if side == "left" else self.columns
-
-    def lane_cells(self, side: Side, lane: int) -> list[int]:
-        """The cells that a part of a side is sent to."""
-        if side == "left":
-            return [lane * self.columns + column for column in range(self.columns)]
-        return [row * self.columns + lane for row in range(self.rows)]
-
-    def counts(self, cell: int, side: Side) -> bool:
-        """Whether this is the one cell, of those that see the same rows of a side, that counts them."""
-        return (cell % self.columns if side == "left" else cell // self.columns) == 0
+class Message:
+    cell: int
+    side: str
+    stored: bool = True
+    counted: bool = True
+    payload: bytes | None = None
 
 
-def spark_hash(number: int) -> int:
-    """How Spark hashes an INT for a shuffle: 32-bit MurmurHash3 with seed 42."""
-
-    def rotated(x: int, by: int) -> int:
-        return ((x << by) | (x >> (32 - by))) & MASK32
-
-    k = rotated(number * 0xCC9E2D51 & MASK32, 15) * 0x1B873593 & MASK32
-    h = (rotated(42 ^ k, 13) * 5 + 0xE6546B64) & MASK32
-    h ^= 4  # the length in bytes
-    h = (h ^ (h >> 16)) * 0x85EBCA6B & MASK32
-    h = (h ^ (h >> 13)) * 0xC2B2AE35 & MASK32
-    h ^= h >> 16
-    return h - (1 << 32) if h >> 31 else h  # as Java's int; `%` is then Spark's pmod
-
-
-def pack(spec: JoinSpec, layout: Layout, side: Side) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A `mapInArrow` function: rows of one side in, (cell, side, blob) out."""
+def pack(
+    spec: JoinSpec, layout: Layout, side: Side, source: int = 0
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Of one physical stream of a side. Where order matters its rows carry their TIE as the last column."""
     side_spec = spec.left if side == "left" else spec.right
+    schema = side_spec.schema
+    if is_order_sensitive(spec):
+        schema = schema.append(pa.field(TIE, pa.int64()))
 
-    def pack_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _packed(layout, list(range(layout.cells)), HEARTBEAT, [None] * layout.cells)
+    def counterflow_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _packed(layout, [Message(cell, HEARTBEAT) for cell in range(layout.cells)])
         for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
-            table = table if table.schema == side_spec.schema else table.cast(side_spec.schema)
-            yield _messages(spec, layout, side_spec, table)
+            table = table if table.schema == schema else table.cast(schema)
+            if TIE in table.schema.names:
+                table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
+            yield _packed(layout, list(_messages(spec, layout, side_spec, table)))
 
-    return pack_partition
+    return counterflow_pack
 
 
-def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> pa.RecordBatch:
-    lanes = layout.lanes(side.side)
+def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
     times = time_values(side, table)  # a null time ends the query here, before anything is stored
-    lane_of_row = row_hashes(times, predicate_columns(spec.predicate, side.side, table)) % np.uint64(lanes)
-    cells: list[int] = []
-    blobs: list[bytes | None] = []
-    for lane in range(lanes):
-        part = table if lanes == 1 else table.filter(pa.array(lane_of_row == lane))
-        if len(part):
-            targets = layout.lane_cells(side.side, lane)
-            cells += targets
-            blobs += [to_blob(part)] * len(targets)
-    return _packed(layout, cells, side.side, blobs)
+    for route in layout.routes(side.side):
+        lanes = len(route.lanes)
+        lane_of_row = None if lanes == 1 else _codes(spec, route, side.side, table, times) % np.uint64(lanes)
+        for lane, targets in enumerate(route.lanes):
+            part = table if lane_of_row is None else table.filter(pa.array(lane_of_row == lane))
+            if len(part):
+                blob = to_blob(part)
+                for target in targets:
+                    yield Message(target.cell, side.side, target.stored, target.counted, blob)
 
 
-def _packed(layout: Layout, cells: list[int], side: str, blobs: list[bytes | None]) -> pa.RecordBatch:
-    keys = [layout.keys[cell] for cell in cells]
-    arrays = [pa.array(keys, pa.int32()), pa.array([side] * len(cells)), pa.array(blobs, pa.binary())]
+def _codes(spec: JoinSpec, route: Route, side: Side, table: pa.Table, times: Array) -> Array:
+    columns = predicate_columns(spec.predicate, side, table)
+    of_rows = row_hashes(times, columns)
+    if route.by == "row":
+        return of_rows
+    hashes = equality_hashes(hashable(spec), side, columns, len(table), lasting_text_code)
+    if hashes is None:
+        raise EvaluationError(
+            f"a key of {spec.where!r} has no value in the {side} stream, so its cell cannot be told: use "
+            "engine=cf.Spark(layout='1x2') or another matrix"
+        )
+    codes, usable = hashes
+    return np.where(usable, mixed(codes), of_rows)  # a NULL key meets nobody: such rows need not crowd one cell
+
+
+def _packed(layout: Layout, messages: list[Message]) -> pa.RecordBatch:
+    columns = [
+        [layout.keys[m.cell] for m in messages],
+        [m.side for m in messages],
+        [m.stored for m in messages],
+        [m.counted for m in messages],
+        [m.payload for m in messages],
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, PACKED_ARROW, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=PACKED_ARROW)

@@ -1,34 +1,37 @@
 """A cell's durable state: a directory of immutable chunks, and the chunks by id.
 
 The directory (one small JSON value) says which chunks are live; a chunk is written once, under an id that is
-never used again, and never changes. Each commit gives the directory a version of its own, so windows in the
-worker's memory that have this version cannot be stale: the directory in the state store decides. A micro-batch
-writes its own chunks and the directory, and now and then one chunk in place of several small ones.
+never used again, and never changes. So copies of chunks cannot be stale; and since each change gives the directory a
+version of its own, neither can windows in a worker's memory that have this version: the directory in the state store
+decides. A micro-batch writes its own chunks and the directory, and now and then one chunk in place of small ones.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
-from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.cell import CHUNK_ROWS_MAX, CellWindows, Rows, rows_of
+from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, to_blob
 from counterflow.errors import StateError
+from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
 
 DIRECTORY_SCHEMA = "directory STRING"
 CHUNK_KEY_SCHEMA = "id STRING"
 CHUNK_SCHEMA = "payload BINARY"
-FORMAT = 1
+FORMAT = 2
 MERGE_CHUNKS = 8  # this many chunks of a size become one
 MERGE_SPAN = 4  # a merged chunk spans at most this part of the window, so little is kept too long
-HOT_BYTES_MAX = 1 << 30  # of windows kept in a worker process
+
+
+# Cells that were found hot or had to be built, the chunks that took from copies or from the state store, copies that
+# could not be written, and the memory of all windows in the host's process.
+HOT_COUNTERS = ("hot_hits", "rebuilds", "chunks_copied", "chunks_read", "copies_failed", "hosted_bytes")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Directory:
     totals: Totals = field(default_factory=Totals)
     chunks: list[ChunkEntry] = field(default_factory=list)
     cell: str = field(default_factory=lambda: uuid.uuid4().hex)  # a name of this cell of this query alone
-    version: str = ""  # another one with each commit
+    version: str = ""  # another one whenever the windows change
+    batches: int = 0  # commits so far
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -111,47 +115,11 @@ def fingerprint_of(spec: JoinSpec, layout: object) -> str:
     return f"layout {layout}; how {spec.how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
 
 
-@dataclass
-class HotCell:
-    """A cell's windows in this worker process, and the directory's version that they belong to.
-
-    None while they are changed. A task that fails, or whose state is never committed, leaves windows behind whose
-    version no directory has.
-    """
-
-    windows: CellWindows
-    version: str | None = None
-
-
-class HotCells:
-    """Cells of this worker process; the least recently used go first."""
-
-    def __init__(self, bytes_max: int = HOT_BYTES_MAX) -> None:
-        self.bytes_max = bytes_max
-        self._cells: OrderedDict[str, HotCell] = OrderedDict()
-
-    def get(self, directory: Directory) -> HotCell | None:
-        """The cell as it was when this directory was committed, if this process did that."""
-        cell = self._cells.get(directory.cell)
-        return cell if cell is not None and cell.version == directory.version else None
-
-    def put(self, directory: Directory, cell: HotCell) -> None:
-        self._cells[directory.cell] = cell
-        self._cells.move_to_end(directory.cell)
-        while len(self._cells) > 1 and sum(c.windows.nbytes for c in self._cells.values()) > self.bytes_max:
-            self._cells.popitem(last=False)
-
-    def clear(self) -> None:
-        self._cells.clear()
-
-
-HOT = HotCells()
-
-
-def new_chunk(rows: Rows) -> tuple[ChunkEntry, bytes]:
-    blob = to_blob(rows.table)
-    times = int(rows.times[0]), int(rows.times[-1])
-    return ChunkEntry(uuid.uuid4().hex, rows.side, len(rows.table), len(blob), *times), blob
+def new_chunk(side: SideSpec, table: pa.Table) -> tuple[ChunkEntry, bytes]:
+    blob = to_blob(table)
+    times = time_values(side, table)
+    span = int(times.min()), int(times.max())
+    return ChunkEntry(uuid.uuid4().hex, side.side, len(table), len(blob), *span), blob
 
 
 def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkEntry]]:
@@ -162,12 +130,12 @@ def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkE
     """
     groups: dict[tuple[Side, int], list[ChunkEntry]] = {}
     for entry in entries:
-        if entry.rows * MERGE_CHUNKS > CHUNK_ROWS_MAX:
+        if entry.rows * MERGE_CHUNKS > BLOB_ROWS_MAX:
             continue
         window = (spec.left if entry.side == "left" else spec.right).window
         group = groups.setdefault((entry.side, entry.tier), [])
         times = [t for e in (*group, entry) for t in (e.time_min, e.time_max)]
-        if max(times) - min(times) > window.size // MERGE_SPAN:
+        if window.kind == "duration" and max(times) - min(times) > window.size // MERGE_SPAN:
             group.clear()
         group.append(entry)
         if len(group) == MERGE_CHUNKS:
@@ -175,8 +143,8 @@ def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkE
             groups[entry.side, entry.tier] = []
 
 
-def decode_chunk(spec: JoinSpec, entry: ChunkEntry, blob: bytes | None) -> Rows:
-    """A chunk as it comes from the state store."""
+def decode_chunk(entry: ChunkEntry, blob: bytes | None) -> pa.Table:
+    """A chunk as it comes from the state store, or from a copy of it."""
     if blob is None:
         raise StateError(
             f"chunk {entry.id} of the join's state is missing in the checkpoint: it is damaged; start anew"
@@ -187,7 +155,6 @@ def decode_chunk(spec: JoinSpec, entry: ChunkEntry, blob: bytes | None) -> Rows:
         raise StateError(
             f"chunk {entry.id} of the join's state is damaged ({error}): start with a new checkpoint"
         ) from error
-    rows = rows_of(spec, entry.side, table)
-    if len(rows.table) != entry.rows:
-        raise StateError(f"chunk {entry.id} of the join's state has {len(rows.table)} rows instead of {entry.rows}")
-    return rows
+    if len(table) != entry.rows:
+        raise StateError(f"chunk {entry.id} of the join's state has {len(table)} rows instead of {entry.rows}")
+    return table

@@ -1,0 +1,224 @@
+"""Hot windows: the worker process that hosts a cell, and how the other workers of the machine reach it.
+
+A cell's windows and indexes are in the memory of one Python worker. Spark gives a cell's task to any of its workers:
+
+    worker A (runs the task)                      worker B (hosts the cell)
+      which worker hosts it?  -> file "host" -> address
+      job: version, new rows   ------------->    is this my version?  join, and take the job's version
+      results                  <-------------
+
+The state store decides what is true: each commit gives the cell's directory a new version, and windows are used only
+if they have the directory's version. A job that is never committed (a failed, killed or speculative attempt) leaves
+windows behind that no directory refers to. If the host is gone, busy or behind, the asking worker builds the windows
+from the chunks and hosts them from then on. Workers end when Spark no longer needs them, and the windows with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+
+from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
+from counterflow.engines.spark.cell import Cell, NewRows
+from counterflow.spec.expression import Side
+
+UNUSED_S = 600  # windows that nobody asked for in so long are dropped
+BUFFER_BYTES_MAX = 256 << 20  # results that are held back until the host has done the whole job
+HOST_FILE = "host"
+
+
+def hosted_bytes_max() -> int:
+    """Of all windows in one worker: a quarter of the machine, and at least a gibibyte."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1 << 30, pages // 4)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A micro-batch for one cell."""
+
+    cell: str
+    version: str  # of the windows before
+    new_version: str  # and after
+    new: list[tuple[Side, bytes, bool]]  # rows as blobs, and whether they are stored
+    before: int  # watermarks
+    watermark: int
+
+
+@dataclass
+class Outcome:
+    needless: dict[Side, int]  # times up to which no row is needed
+    rows: int = 0  # results
+    hosted_bytes: int = 0
+
+
+class NotHosted(Exception):
+    """The cell is not here in this version."""
+
+
+class HostIsGone(Exception):
+    pass
+
+
+@dataclass
+class Hosted:
+    cell: Cell
+    version: str | None = None  # None while it is changed: what a failed task leaves behind must not be believed
+    used: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Host:
+    """The cells of this worker process; the least recently used go first when they are too large."""
+
+    def __init__(self, bytes_max: int | None = None) -> None:
+        self.bytes_max = hosted_bytes_max() if bytes_max is None else bytes_max
+        self._cells: OrderedDict[str, Hosted] = OrderedDict()
+        self._lock = threading.Lock()
+        self._address: dict[str, object] | None = None
+
+    def adopt(self, cell: str, version: str, windows: Cell) -> None:
+        with self._lock:
+            self._cells[cell] = Hosted(windows, version)
+
+    def run(self, job: Job) -> Iterator[bytes | Outcome]:
+        """The results as blobs, then the outcome."""
+        hosted = self._cells.get(job.cell)
+        if hosted is None or not hosted.lock.acquire(blocking=False):
+            raise NotHosted
+        try:
+            if hosted.version != job.version:
+                raise NotHosted
+            hosted.version = None
+            new = [NewRows(side, from_blob(blob), stored) for side, blob, stored in job.new]
+            rows = 0
+            for table in gathered(hosted.cell.step(new, job.before, job.watermark)):
+                rows += len(table)
+                yield to_blob(table)
+            needless = hosted.cell.forget(job.watermark)
+            hosted.version = job.new_version
+            yield Outcome(needless, rows, self._touch(job.cell, hosted))
+        finally:
+            hosted.lock.release()
+
+    def _touch(self, cell: str, hosted: Hosted) -> int:
+        """Note the use, and drop windows that are unused or too much. Returns the size of all that are here."""
+        now = hosted.used = time.monotonic()
+        with self._lock:
+            self._cells.move_to_end(cell)
+            sizes = {name: c.cell.nbytes for name, c in self._cells.items()}
+            for name in list(self._cells)[:-1]:
+                if sum(sizes.values()) > self.bytes_max or now - self._cells[name].used > UNUSED_S:
+                    del self._cells[name], sizes[name]
+        return sum(sizes.values())
+
+    def clear(self) -> None:
+        self._cells.clear()
+
+    # --- for the other workers
+
+    def publish(self, folder: Path) -> None:
+        """Say in the cell's folder that it is hosted here. If that fails, the others build it themselves."""
+        try:
+            if self._address is None:
+                self._address = self._listen()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = folder / f".{HOST_FILE}.{os.getpid()}"
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(self._address, file)
+            temporary.rename(folder / HOST_FILE)
+        except OSError:
+            pass
+
+    def _listen(self) -> dict[str, object]:
+        key = secrets.token_hex(16)
+        listener = Listener(("127.0.0.1", 0), authkey=key.encode())
+        threading.Thread(target=self._accept, args=(listener,), name="counterflow-host", daemon=True).start()
+        return {"port": listener.address[1], "key": key, "pid": os.getpid()}
+
+    def _accept(self, listener: Listener) -> None:
+        while True:
+            try:
+                connection = listener.accept()
+            except Exception:  # somebody else's connection: without the key, or closed at once
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        with connection:
+            try:
+                for answer in self.run(pickle.loads(connection.recv_bytes())):
+                    connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
+                connection.send_bytes(b"")
+            except (NotHosted, OSError, EOFError):
+                pass  # the connection ends without the empty message: the asking worker takes over
+            except Exception as error:
+                connection.send_bytes(pickle.dumps(error))
+                connection.send_bytes(b"")
+
+
+HOST = Host()
+
+
+def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
+    """Let the cell's host, if there is one, run the job. Raises HostIsGone before the first result, or not at all.
+
+    Results are held back until the job is done, as far as memory allows.
+    """
+    try:
+        address = json.loads((folder / HOST_FILE).read_text())
+        if address["pid"] == os.getpid():
+            raise HostIsGone
+        connection = Client(("127.0.0.1", address["port"]), authkey=address["key"].encode())
+    except Exception as error:
+        raise HostIsGone from error
+    answers: list[bytes] = []
+    flowing = False
+    with connection:
+        try:
+            connection.send_bytes(pickle.dumps(job))
+            while answer := connection.recv_bytes():
+                answers.append(answer)
+                if flowing or sum(map(len, answers)) > BUFFER_BYTES_MAX:
+                    flowing = True
+                    yield from _decoded(answers[:-1])
+                    answers = answers[-1:]
+        except (OSError, EOFError) as error:
+            if flowing:
+                raise RuntimeError("the worker that hosts this cell has ended: Spark runs the task again") from error
+            raise HostIsGone from error
+    yield from _decoded(answers)
+
+
+def _decoded(answers: Iterable[bytes]) -> Iterator[bytes | Outcome]:
+    for answer in answers:
+        if answer[:1] != b"\x80":  # not a pickle: results
+            yield answer
+            continue
+        value = pickle.loads(answer)
+        if isinstance(value, Exception):
+            raise value
+        yield value
+
+
+def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Iterator[bytes | Outcome], bool]:
+    """Run a job where its cell is hot, or else build it here. The answers, and whether it was hot."""
+    for run in (lambda: HOST.run(job), lambda: ask(job, folder)):
+        answers = run()
+        try:
+            return chain([next(answers)], answers), True
+        except (NotHosted, HostIsGone):
+            continue
+    HOST.adopt(job.cell, job.version, build())
+    HOST.publish(folder)
+    return HOST.run(job), False

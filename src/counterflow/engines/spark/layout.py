@@ -1,0 +1,229 @@
+"""Layouts: which cells there are, and which of them a row is sent to.
+
+    matrix 2x3 (DP-Join)    a left row goes to the three cells of one layout row, a right row to the two cells of one
+                            layout column: any two rows meet in exactly one cell
+
+        columns  0   1   2
+      row 0    [ 0   1   2 ]  <- one half of the left rows
+      row 1    [ 3   4   5 ]  <- the other half
+
+    home 4 (LLHJ, ScaleJoin)  every row is sent to every cell, which searches its windows for it; one stores it
+    hash 4                    with an equality in the predicate: rows with equal keys meet in one cell, no copies
+
+A row that may be emitted unmatched has to meet all its partners in one cell. So `left`, `semi` and `anti` joins lay
+their cells out as Mx1, `right` ones as 1xN, and a `full` one has both matrices: the first emits pairs and unmatched
+left rows, the second unmatched right rows. With `hash` none of this is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from counterflow.engines.spark.options import Spark, parse_layout
+from counterflow.errors import OptionError
+from counterflow.spec.expression import Call, Column, Expression, Side
+from counterflow.spec.expression import Literal as Constant
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.spec.split import Equality, without_widening
+
+MASK32 = 0xFFFFFFFF
+SIDES: tuple[Side, Side] = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A matrix of cells, numbered row by row from `first`; what its cells emit."""
+
+    rows: int
+    columns: int
+    first: int = 0
+    pairs: bool = True
+    decides: frozenset[Side] = frozenset()  # the sides whose unmatched rows its cells emit
+
+    @property
+    def cells(self) -> int:
+        return self.rows * self.columns
+
+    def lane_cells(self, side: Side, lane: int) -> list[int]:
+        if side == "left":
+            return [self.first + lane * self.columns + column for column in range(self.columns)]
+        return [self.first + row * self.columns + lane for row in range(self.rows)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A cell that gets a lane's rows: whether it stores them, and whether it is the one that counts them."""
+
+    cell: int
+    stored: bool
+    counted: bool
+
+
+@dataclass(frozen=True)
+class Route:
+    """A side's rows are divided into lanes by a hash, of the row or of its key; each lane has its targets."""
+
+    by: Literal["row", "key"]
+    lanes: list[list[Target]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    kind: Literal["matrix", "home", "hash"]
+    grids: tuple[Grid, ...]
+    reason: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        if self.kind != "matrix":
+            return f"{self.kind} {self.cells}"
+        return " + ".join(f"{grid.rows}x{grid.columns}" for grid in self.grids)
+
+    @property
+    def cells(self) -> int:
+        return sum(grid.cells for grid in self.grids)
+
+    def grid(self, cell: int) -> Grid:
+        return next(grid for grid in self.grids if cell < grid.first + grid.cells)
+
+    def routes(self, side: Side) -> list[Route]:
+        everyone = range(self.cells)
+        if self.kind == "hash":
+            return [Route("key", [[Target(cell, True, True)] for cell in everyone])]
+        if self.kind == "home":
+            return [Route("row", [[Target(c, c == home, c == home) for c in everyone] for home in everyone])]
+        routes = []
+        for grid in self.grids:
+            lanes = [grid.lane_cells(side, lane) for lane in range(grid.rows if side == "left" else grid.columns)]
+            counted = grid is self.grids[0]
+            routes.append(
+                Route("row", [[Target(c, True, counted and c == cells[0]) for c in cells] for cells in lanes])
+            )
+        return routes
+
+    @property
+    def copies(self) -> dict[Side, int]:
+        """How often a row of each side is sent."""
+        return {side: sum(len(route.lanes[0]) for route in self.routes(side)) for side in SIDES}
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """What stands for each cell in the shuffle: the least number whose hash is the cell's, modulo the cells.
+
+        So each cell has a partition of its own when there are as many partitions as cells (or a multiple), while
+        the plain numbers 0, 1, 2, ... collide. They depend on the number of cells alone, so state is found after a
+        restart; and 0 is always among them, so a checkpoint of another layout is always noticed.
+        """
+        found: dict[int, int] = {}
+        for key in itertools.count():
+            found.setdefault(spark_hash(key) % self.cells, key)
+            if len(found) == self.cells:
+                return [found[cell] for cell in range(self.cells)]
+        raise AssertionError
+
+    def cell(self, key: int) -> int:
+        return self.keys.index(key)
+
+
+def spark_hash(number: int) -> int:
+    """How Spark hashes an INT for a shuffle: 32-bit MurmurHash3 with seed 42."""
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & MASK32
+
+    k = rotated(number * 0xCC9E2D51 & MASK32, 15) * 0x1B873593 & MASK32
+    h = (rotated(42 ^ k, 13) * 5 + 0xE6546B64) & MASK32
+    h ^= 4  # the length in bytes
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & MASK32
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & MASK32
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h  # as Java's int; `%` is then Spark's pmod
+
+
+# --- choosing
+
+
+def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
+    """The layout that the user asked for, or the one that suits the join; bent where the join requires it."""
+    kind, size = parse_layout(engine.layout)
+    if "rows" in (spec.left.window.kind, spec.right.window.kind):
+        reason = "one cell, because a row's rank in its stream is known only where all rows are seen"
+        return _matrix(spec, 1, 1, reason)
+    if kind == "hash" and not hashable(spec):
+        raise OptionError(
+            "layout='hash' needs an equality of plain columns (or sums of them) in the predicate, and "
+            f"{spec.where!r} has none: use 'auto' or a matrix such as '2x3'"
+        )
+    if kind == "auto":
+        return _auto(spec, engine, cores)
+    if kind == "hash":
+        return _cells(spec, "hash", size[0] if size else cores, "as asked: rows with equal keys meet, no row is copied")
+    if kind == "home":
+        cells = size[0] if size else cores
+        if spec.how == "inner" and not spec.ordered:
+            return _cells(spec, "home", cells, "as asked: every cell searches for every row, one stores it")
+        bent = "'home' is for unordered inner joins: a row that waits for others has to be stored where it is searched"
+        return _decisive(spec, cells, bent) or _matrix(spec, *_squarest(cells, 1, 1), bent)
+    rows, columns = size
+    asked = f"'{rows}x{columns}' was asked for, but "
+    return _decisive(spec, rows * columns, asked) or _matrix(spec, rows, columns, "as asked")
+
+
+def hashable(spec: JoinSpec) -> tuple[Equality, ...]:
+    """The equalities whose keys every row has: their cells can be told from the row alone."""
+    return tuple(e for e in spec.parts.equalities if _cannot_fail(e.left) and _cannot_fail(e.right))
+
+
+def _cannot_fail(key: Expression) -> bool:
+    key = without_widening(key)
+    if isinstance(key, Call):
+        return key.op in ("+", "-", "*") and key.type.is_integer and all(map(_cannot_fail, key.args))
+    return isinstance(key, Column | Constant)
+
+
+def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
+    equalities = hashable(spec)
+    if equalities:
+        return _cells(
+            spec, "hash", cores, f"{equalities[0]}: equal keys meet in one of {cores} cells, nothing is copied"
+        )
+    decisive = _decisive(spec, cores, "")
+    if decisive is not None:
+        return decisive
+    left_rate, right_rate = engine.rates or (1.0, 1.0)
+    sizes = [rate * (side.window.size or 1) for side, rate in ((spec.left, left_rate), (spec.right, right_rate))]
+    rows, columns = _squarest(cores, *sizes)
+    said = "window times rate" if engine.rates else "window, rates taken as equal"
+    return _matrix(spec, rows, columns, f"a cell for each of {cores} cores with the least copied ({said})")
+
+
+def _squarest(cells: int, left_size: float, right_size: float) -> tuple[int, int]:
+    """The matrix that stores least: left rows are held once for each column, right ones for each row (DP-Join)."""
+    shapes = [(rows, cells // rows) for rows in range(1, cells + 1) if cells % rows == 0]
+    return min(shapes, key=lambda shape: shape[1] * left_size + shape[0] * right_size)
+
+
+def _cells(spec: JoinSpec, kind: Literal["home", "hash"], cells: int, reason: str) -> Layout:
+    return Layout(kind, (Grid(cells, 1, decides=_padded(spec)),), reason)
+
+
+def _matrix(spec: JoinSpec, rows: int, columns: int, reason: str) -> Layout:
+    return Layout("matrix", (Grid(rows, columns, decides=_padded(spec)),), reason)
+
+
+def _decisive(spec: JoinSpec, cells: int, asked: str) -> Layout | None:
+    """The layout in which each row that needs it has all its partners in one cell; None for an inner join."""
+    if spec.how == "inner":
+        return None
+    reason = f"{asked}a row of a {spec.how} join has to meet all its partners in one cell"
+    if spec.how == "full" and cells > 1:
+        left = Grid(cells, 1, decides=frozenset({"left"}))
+        return Layout("matrix", (left, Grid(1, cells, cells, pairs=False, decides=frozenset({"right"}))), reason)
+    return _matrix(spec, *((1, cells) if spec.how == "right" else (cells, 1)), reason)
+
+
+def _padded(spec: JoinSpec) -> frozenset[Side]:
+    padded: list[tuple[Side, bool]] = [("left", spec.pads_left), ("right", spec.pads_right)]
+    return frozenset(side for side, pads in padded if pads)

@@ -1,11 +1,8 @@
-"""The contract on Spark: the same pairs as `reference`, for every predicate kind, static and streaming.
-
-Gaps, each with its reason: `how` other than inner, row windows and `ordered` are refused on Spark in this
-release (test_errors.py holds the refusals), because they need ready tuples and padding state per cell.
-"""
+"""The contract on Spark: the same pairs as `reference`, for every predicate kind, static and streaming."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -20,7 +17,8 @@ from counterflow.engines.spark.routing import pack
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, benchmark_inputs, table_of, window_of
 from streams import read_stream, results, run_available, write_batches
-from test_contract import expected
+from test_contract import HOWS, expected
+from test_contract import results as results_of
 
 DURATION_WINDOWS = ["duration", "asymmetric", "zero", "open", "before only"]
 
@@ -85,6 +83,130 @@ def test_streams_out_of_order(spark, tmp_path, window, predicate, layout):
     joined = cf.window_join(*streams, engine=cf.Spark(layout=layout), **options)
     run_available(joined, tmp_path)
     assert pairs_of(results(spark, joined, tmp_path)) == Counter(expected(left, right, **options))
+
+
+# --- every `how`, row windows, order: what depends on the watermark
+
+SENTINELS = [(3600, 1), (3601, 1), (3602, 1), (3603, 1), (7200, 1)]  # the last one makes the others ready
+
+
+def unique_times(seed: int, rows: int, first_id: int = 0) -> pa.Table:
+    """Rows at different seconds, in a different order, and sentinels that move the watermark beyond them all."""
+    rng = random.Random(seed)
+    seconds = rng.sample(range(rows * 2), rows)
+    data = [(s, rng.choice([None, 0, 1, 2]), rng.randint(-5, 5), 1.0, rng.choice("ab")) for s in seconds]
+    table = table_of([*data, *((s, None, 100, None, None) for s, _ in SENTINELS)])
+    return table.set_column(0, "id", pa.array(range(first_id, first_id + len(table)), pa.int64()))
+
+
+def stream_out(spark, folder, tables, cuts, options, engine):
+    """What a streaming query emits, in the order in which it does; results of sentinels are left out."""
+    for side, table in tables.items():
+        borders = [0, *cuts, len(table) - len(SENTINELS), len(table)]
+        parts = [table.slice(a, b - a) for a, b in itertools.pairwise(borders)]
+        write_batches(folder / side, parts)
+    left, right = (read_stream(spark, folder / s, SCHEMA.empty_table(), "9 minutes") for s in ("left", "right"))
+    joined = cf.window_join(left, right, engine=engine, **options)
+    found: list = []
+    query = (
+        joined.writeStream.foreachBatch(lambda frame, _: found.append(frame.toArrow()))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return without_sentinels(results_of(pa.concat_tables(found), options["how"])), query
+
+
+def without_sentinels(found: list) -> list:
+    return [r for r in found if r[2] < (1_704_067_200 + 3600) * 1_000_000]
+
+
+@pytest.mark.parametrize(
+    ("window", "where", "layout", "how", "ordered"),
+    [
+        ("duration", "l.x BETWEEN r.x - 2 AND r.x + 2", "home:3", "inner", False),
+        ("asymmetric", "l.k = r.k", "hash", "inner", False),
+        ("asymmetric", "l.x BETWEEN r.x - 1 AND r.x + 1", "2x2", "left", False),
+        ("duration", "l.s = r.s AND l.x > 0 AND r.x > 2", "hash:3", "full", True),
+        ("duration", "l.x < r.x AND l.x > 3", "auto", "full", False),
+        ("open", "l.x = r.x", "1x2", "semi", False),
+        ("asymmetric", "abs(l.x - r.x) <= 1", "auto", "right", True),
+        ("rows", "abs(l.x - r.x) <= 1", "2x2", "anti", True),
+        ("mixed", "l.x < r.x", "auto", "full", False),
+    ],
+)
+def test_streams_that_wait_for_the_watermark(spark, tmp_path, window, where, layout, how, ordered):
+    left, right = unique_times(11, 40), unique_times(12, 30)
+    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=ordered)
+    engine = cf.Spark(layout=layout)
+    found, _ = stream_out(spark, tmp_path, {"left": left, "right": right}, [3, 17], options, engine)
+    want = without_sentinels(expected(left, right, **options))
+    assert len(want) > 5
+    if ordered:
+        assert found == want
+    assert (Counter(want) - Counter(found), Counter(found) - Counter(want)) == (Counter(), Counter())  # lost, doubled
+
+
+def test_the_same_sequence_for_every_layout_and_batch_size(spark, tmp_path):
+    left, right = unique_times(13, 60), unique_times(14, 60)
+    options = dict(where="l.x < r.x AND l.s = r.s", time="ts", window="9 seconds", how="inner", ordered=True)
+    want = without_sentinels(expected(left, right, **options))
+    for number, (layout, cuts) in enumerate(
+        [("1x1", [1, 2]), ("2x2", [30]), ("3x1", []), ("home", [20, 40]), ("hash", [7])]
+    ):
+        tables = {"left": left, "right": right}
+        found, _ = stream_out(spark, tmp_path / str(number), tables, cuts, options, cf.Spark(layout=layout))
+        assert found == want, layout
+
+
+def test_several_streams_a_side(spark, tmp_path):
+    """Two physical streams on the left, in two folders; equal times are ordered by the number of the stream."""
+    first, second = unique_times(15, 20), unique_times(15, 20, first_id=100)
+    right = unique_times(16, 30)
+    for folder, table in (("a", first), ("b", second), ("right", right)):
+        write_batches(tmp_path / folder, [table.slice(0, 11), table.slice(11)])
+    streams = [read_stream(spark, tmp_path / f, SCHEMA.empty_table(), "9 minutes") for f in ("a", "b", "right")]
+    options = dict(where="l.x < r.x", time="ts", window="5 seconds", how="left", ordered=True)
+    joined = cf.window_join(streams[:2], streams[2], **options)
+    found: list = []
+    joined.writeStream.foreachBatch(lambda frame, _: found.append(frame.toArrow())).option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    ).trigger(availableNow=True).start().awaitTermination()
+    tables = pa.concat_tables([first, second])
+    want = without_sentinels(results_of(cf.window_join([first, second], right, **options), "left"))
+    assert without_sentinels(results_of(pa.concat_tables(found), "left")) == want
+    assert len(want) > 10 and len(tables) == len(first) * 2
+    with pytest.raises(cf.InputError, match="the left streams differ"):
+        cf.window_join([streams[0], streams[1].drop("s")], streams[2], **options)
+
+
+def test_late_rows_are_readable(spark, tmp_path):
+    """A row behind the watermark of the batch before is dropped from the join and written beside it, once."""
+    early, late = table_of([(100, 1, 1, 1.0, "a")]), table_of([(1, 2, 2, 2.0, "b"), (300, 3, 3, 3.0, "c")])
+    for side in ("left", "right"):
+        write_batches(tmp_path / side, [early, early, late])
+    left, right = (read_stream(spark, tmp_path / s, SCHEMA.empty_table(), "10 seconds") for s in ("left", "right"))
+    engine = cf.Spark(layout="2x2", late_rows=str(tmp_path / "late"))
+    joined = cf.window_join(left, right, where="l.x = r.x", time="ts", window="5 seconds", how="inner", engine=engine)
+    query = run_available(joined, tmp_path)
+    metrics = cf.query_metrics(query)
+    assert (metrics["late_left"], metrics["late_right"]) == (1, 1)
+    for side in ("left", "right"):
+        assert spark.read.parquet(str(tmp_path / "late" / side)).toArrow()["k"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("window", "layout"), [("asymmetric", "2x2"), ("rows", "auto"), ("unbounded", "hash:3")])
+def test_static_every_how(spark, how, window, layout):
+    left, right = unique_times(17, 30), unique_times(18, 30)
+    options = dict(where="l.k = r.k AND l.x > r.x", time="ts", window=window_of(window), how=how, ordered=True)
+    frames = spark.createDataFrame(left), spark.createDataFrame(right)
+    joined = cf.window_join(*frames, engine=cf.Spark(layout=layout), **options)
+    assert results_of(joined.toArrow(), how) == expected(left, right, **options)
+
+
+# --- routing
 
 
 def test_every_cell_has_a_partition_of_its_own(spark):

@@ -67,6 +67,11 @@ class Cell:
     def nbytes(self) -> int:
         return self.left.nbytes + self.right.nbytes
 
+    @property
+    def waits(self) -> bool:
+        """Whether the watermark alone can make results due."""
+        return not self.eager or bool(self.grid.decides)
+
     def window(self, side: Side) -> SideWindow:
         return self.left if side == "left" else self.right
 

@@ -60,6 +60,7 @@ class Outcome:
     needless: dict[Side, int]  # times up to which no row is needed
     rows: int = 0  # results
     hosted_bytes: int = 0
+    join_us: int = 0
 
 
 class NotHosted(Exception):
@@ -99,6 +100,7 @@ class Host:
         try:
             if hosted.version != job.version:
                 raise NotHosted
+            began = time.perf_counter_ns()
             hosted.version = None
             new = [NewRows(side, from_blob(blob), stored) for side, blob, stored in job.new]
             rows = 0
@@ -107,7 +109,7 @@ class Host:
                 yield to_blob(table)
             needless = hosted.cell.forget(job.watermark)
             hosted.version = job.new_version
-            yield Outcome(needless, rows, self._touch(job.cell, hosted))
+            yield Outcome(needless, rows, self._touch(job.cell, hosted), (time.perf_counter_ns() - began) // 1000)
         finally:
             hosted.lock.release()
 

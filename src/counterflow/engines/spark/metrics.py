@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from counterflow.engines.spark.state import HOT_COUNTERS, Totals
+from counterflow.engines.spark.state import CELL_COUNTERS, Totals
 from counterflow.errors import InputError
 
 OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.lastProgress["observedMetrics"]`
@@ -48,7 +48,7 @@ def _observed(progress: Any) -> dict[str, Any] | None:
 def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dict[str, Any]:
     totals = {name: int(observed[f"total_{name}"]) for name in Totals.__dataclass_fields__}
     held = {name: int(observed[name]) for name in ("state_rows_left", "state_rows_right", "state_bytes")}
-    batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, *HOT_COUNTERS)}
+    batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, *CELL_COUNTERS)}
     batch["duration_ms"] = int(progress["durationMs"].get("triggerExecution", 0))
     watermark = (reports[-1]["eventTime"] or {}).get("watermark")
     return {

@@ -7,6 +7,7 @@ event-time timer calls it in every batch that moves the watermark, also when the
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -26,7 +27,7 @@ from counterflow.engines.spark.late import write_late_rows
 from counterflow.engines.spark.layout import Layout
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import HEARTBEAT
-from counterflow.engines.spark.state import HOT_COUNTERS, ChunkEntry, Directory, Totals
+from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -42,7 +43,10 @@ class Batch:
     tables: dict[tuple[Side, bool], list[pa.Table]] = field(default_factory=dict)  # by side, and whether stored
     late: dict[Side, list[pa.Table]] = field(default_factory=dict)
     event_time_max: int | None = None
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOT_COUNTERS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CELL_COUNTERS, 0))
+
+    def took(self, what: str, began_ns: int) -> None:
+        self.counts[what] += (time.perf_counter_ns() - began_ns) // 1000
 
 
 # Per batch and cell: one row of counters, then the results as blobs.
@@ -52,7 +56,7 @@ COUNTERS = (
     "state_rows_left",
     "state_rows_right",
     "state_bytes",
-    *HOT_COUNTERS,
+    *CELL_COUNTERS,
 )
 OUTPUT = "cell INT, " + ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", event_time_max BIGINT, payload BINARY"
 
@@ -76,7 +80,9 @@ class CounterflowCell(StatefulProcessor):
         if directory is None:
             directory = Directory(self.fingerprint)
             self.handle.registerTimer(max(watermark, 0) // 1000 + 1)
+        began = time.perf_counter_ns()
         batch = self._receive(rows, directory.watermark_us)
+        batch.took("unpack_us", began)
         yield from self._advance(self.layout.cell(int(key[0])), directory, batch, watermark)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
@@ -128,12 +134,15 @@ class CounterflowCell(StatefulProcessor):
                 if stored:
                     chunks.append((entry, blob))
         idle = new_cell(self.spec, self.layout.grid(cell))
-        if new or not idle.eager:
+        if new or idle.waits:
             job = Job(directory.cell, directory.version, uuid.uuid4().hex, new, _since(directory), watermark)
+            began = time.perf_counter_ns()
             outcome = yield from self._run(job, files, idle, directory, batch)
+            batch.took("host_us", began)
             needless, directory.version = outcome.needless, job.new_version
         else:
             needless = idle.forget(watermark)  # of empty windows: the hot ones forget with the next rows
+        began = time.perf_counter_ns()
         for entry, blob in chunks:
             self._store(directory, entry, blob, files, batch)
         self._forget(directory, [e for e in directory.chunks if e.time_max <= needless[e.side]], files)
@@ -142,6 +151,7 @@ class CounterflowCell(StatefulProcessor):
             for side, tables in batch.late.items():
                 write_late_rows(self.late_rows, side, f"{directory.cell}-{directory.batches:08d}", tables)
         self._commit(directory, watermark, batch)
+        batch.took("state_us", began)
         if directory.batches % SWEEP_BATCHES == 0:
             files.sweep({"host", *(entry.id for entry in directory.chunks)})
         yield _counters(cell, batch, directory)
@@ -158,6 +168,7 @@ class CounterflowCell(StatefulProcessor):
             if isinstance(answer, Outcome):
                 batch.totals.pairs += answer.rows
                 batch.counts["hosted_bytes"] = answer.hosted_bytes
+                batch.counts["join_us"] = answer.join_us
                 return answer
             yield _frame(payload=answer)
         raise AssertionError("a job ends with its outcome")

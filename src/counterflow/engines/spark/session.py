@@ -30,18 +30,26 @@ SETTINGS = {
 }
 
 
-def local_session(app: str, cores: int | None = None, partitions: int | None = None, log: Path | None = None) -> Any:
+def local_session(
+    app: str,
+    cores: int | None = None,
+    partitions: int | None = None,
+    log: Path | None = None,
+    master: str | None = None,
+    settings: dict[str, str] | None = None,
+) -> Any:
     """A session in this process; `partitions` should be the number of cells of the layout.
 
-    With `log`, what the JVM and its workers print goes to that file instead of the console.
+    With `log`, what the JVM and its workers print goes to that file instead of the console. `master` and `settings`
+    are Spark's own, for who needs others.
     """
     ensure_java()
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError("Spark is not installed: pip install 'counterflow[spark,java]'") from error
-    builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName(app)
-    for key, value in SETTINGS.items():
+    builder = SparkSession.builder.master(master or f"local[{cores or '*'}]").appName(app)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     if partitions is not None:
         builder = builder.config("spark.sql.shuffle.partitions", str(partitions))

@@ -29,9 +29,21 @@ MERGE_CHUNKS = 8  # this many chunks of a size become one
 MERGE_SPAN = 4  # a merged chunk spans at most this part of the window, so little is kept too long
 
 
-# Cells that were found hot or had to be built, the chunks that took from copies or from the state store, copies that
-# could not be written, and the memory of all windows in the host's process.
-HOT_COUNTERS = ("hot_hits", "rebuilds", "chunks_copied", "chunks_read", "copies_failed", "hosted_bytes")
+# What a cell tells of each batch: whether its windows were found hot or had to be built, the chunks that took from
+# copies or from the state store, copies that could not be written, the memory of all windows in the host's process;
+# and where the time went: unpacking rows, joining them (in the host), waiting for the host, writing state and copies.
+CELL_COUNTERS = (
+    "hot_hits",
+    "rebuilds",
+    "chunks_copied",
+    "chunks_read",
+    "copies_failed",
+    "hosted_bytes",
+    "unpack_us",
+    "join_us",
+    "host_us",
+    "state_us",
+)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from counterflow.engines.spark.layout import Layout
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import HEARTBEAT
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
+from counterflow.engines.spark.worker import settle_worker
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -72,7 +73,7 @@ class CounterflowCell(StatefulProcessor):
         self.chunk_state = handle.getMapState("chunks", state.CHUNK_KEY_SCHEMA, state.CHUNK_SCHEMA)
 
     def close(self) -> None:
-        pass
+        settle_worker()
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         watermark = _watermark(timerValues)

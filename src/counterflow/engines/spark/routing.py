@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from counterflow.engines.spark.blobs import gathered, to_blob
 from counterflow.engines.spark.layout import Layout, Route, hashable
+from counterflow.engines.spark.worker import settle_worker
 from counterflow.errors import EvaluationError
 from counterflow.kernels.keys import equality_hashes, lasting_text_code, mixed, row_hashes
 from counterflow.kernels.store import predicate_columns
@@ -61,6 +62,7 @@ def pack(
         schema = schema.append(pa.field(TIE, pa.int64()))
 
     def counterflow_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         yield _packed(layout, [Message(cell, HEARTBEAT) for cell in range(layout.cells)])
         for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
             table = table if table.schema == schema else table.cast(schema)

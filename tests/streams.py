@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
 
 
 def write_batches(folder: Path, batches: list[pa.Table], first: int = 0) -> None:
@@ -22,7 +23,7 @@ def write_batches(folder: Path, batches: list[pa.Table], first: int = 0) -> None
 
 def read_stream(spark: Any, folder: Path, like: pa.Table, delay: str = "1 minute", files: int = 1) -> Any:
     """A streaming DataFrame of the folder's files, `files` a micro-batch, with a watermark on `ts`."""
-    schema = spark.createDataFrame(like.slice(0, 0)).schema
+    schema = from_arrow_schema(like.schema)  # a Connect session cannot make a DataFrame of an empty table
     source = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(str(folder))
     return source.withWatermark("ts", delay)
 

@@ -3,7 +3,7 @@
 A victim process (chaos.py) joins files, also on a small cluster of real executors (`local-cluster`). The sink is
 Spark's own Parquet sink, whose log makes it exactly once. At the end the output is compared row by row with the join in
 process. The moments are random; a failure prints the seed, and COUNTERFLOW_SEED=... repeats the choices (not the
-scheduler's).
+scheduler's). COUNTERFLOW_KILLS=5 repeats each kill five times, over a longer stream.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from chaos import Victim, options_of
+from chaos import Victim, join, options_of
 from inputs import benchmark_inputs
-from streams import cut, results, write_batches
+from streams import cut, results, run_available, write_batches
 
-BATCHES = 12
+ROUNDS = int(os.environ.get("COUNTERFLOW_KILLS", 1))  # how often each kill is repeated
+BATCHES = 10
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def rng():
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_VICTIM", str(tmp_path))
-    tables = benchmark_inputs(rows=1200, seconds=3600)
+    tables = benchmark_inputs(rows=100 * BATCHES * ROUNDS, seconds=360 * BATCHES * ROUNDS)
     for name, table in zip(("left", "right"), tables, strict=True):
-        write_batches(tmp_path / name, cut(table, BATCHES))
+        write_batches(tmp_path / name, cut(table, BATCHES * ROUNDS))
     return tables
 
 
@@ -58,38 +59,53 @@ def compare(spark, folder, inputs, layout, how):
 @pytest.mark.parametrize(
     ("layout", "how", "actions"),
     [
-        ("2x2", "inner", ["kill_worker", "kill_executor", "lose_directory", "corrupt_copies"]),
-        ("home:3", "inner", ["corrupt_copies", "kill_executor", "kill_worker"]),
-        ("2x1", "left", ["kill_worker", "lose_directory", "kill_executor"]),
+        ("2x2", "inner", ["kill_worker", "kill_executor", "corrupt_copies", "lose_directory"]),
+        ("2x1", "left", ["corrupt_copies", "kill_worker", "kill_executor"]),
     ],
 )
 def test_workers_executors_and_copies(spark, tmp_path, inputs, rng, layout, how, actions):
     """The query survives all of it by itself: Spark runs lost tasks again."""
     victim = Victim(tmp_path, layout, how, "local-cluster[2,1,700]")
     happened = []
-    for number, action in enumerate(actions):
-        victim.wait_for(2 + 2 * number)
+    for number, action in enumerate(actions * ROUNDS):
+        victim.wait_for(2 + number)
         time.sleep(rng.uniform(0, 0.8))
         if not victim.done and getattr(victim, action)(rng):
             happened.append(action)
-    victim.wait_for(BATCHES + 1)
+    victim.wait_for(BATCHES * ROUNDS + 1)
     victim.process.wait(timeout=120)
     assert victim.process.returncode == 0, victim.tail()
-    assert len(happened) >= len(actions) - 1, "the victim was done too early"
+    assert set(happened) == set(actions), "the victim was done too early"
     compare(spark, tmp_path, inputs, layout, how)
 
 
-@pytest.mark.parametrize(("layout", "how"), [("hash:2", "inner"), ("1x2", "full")])
-def test_driver(spark, tmp_path, inputs, rng, layout, how):
-    """Killed with everything it started, twice, at any moment."""
-    kills = 0
-    while kills < 2:
+def test_driver_and_full_disk(spark, tmp_path, inputs, rng, monkeypatch):
+    """Killed with everything it started, at any moment; and no hot copy can ever be written."""
+    monkeypatch.setenv("COUNTERFLOW_FULL_DISK", "1")
+    layout, how = "1x2", "full"
+    for _ in range(ROUNDS):
         victim = Victim(tmp_path, layout, how, "local[2]")
         victim.wait_for(victim.committed() + rng.randint(1, 3))
         time.sleep(rng.uniform(0, 0.8))
         assert not victim.done, victim.tail()
-        kills += victim.kill_driver()
+        victim.kill_driver()
     victim = Victim(tmp_path, layout, how, "local[2]")
     victim.process.wait(timeout=240)
     assert victim.process.returncode == 0, victim.tail()
+    assert int((tmp_path / "copies_failed").read_text()) > 0
     compare(spark, tmp_path, inputs, layout, how)
+
+
+def test_stop(spark, tmp_path, inputs, rng):
+    """`query.stop()` in the middle of batches, again and again; the last run goes to the end."""
+    layout, how = "hash:2", "inner"
+    for _ in range(4 * ROUNDS):
+        joined = join(spark, tmp_path, layout, how)
+        sink = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        time.sleep(rng.uniform(0.3, 2.5))
+        query.stop()
+    joined = join(spark, tmp_path, layout, how)
+    query = run_available(joined, tmp_path)
+    compare(spark, tmp_path, inputs, layout, how)
+    assert cf.query_metrics(query)["pairs"] == len(results(spark, joined, tmp_path))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkAttributeError, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -24,10 +25,10 @@ from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, 
 from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
 from counterflow.engines.spark.layout import SIDES, Layout, choose_layout
 from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
-from counterflow.engines.spark.options import PROVIDER, ROCKSDB, Spark
+from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import HEARTBEAT, PACKED, TIE, is_order_sensitive, pack
-from counterflow.errors import InputError, OptionError, TimeError
+from counterflow.errors import InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
@@ -48,10 +49,13 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     _prepare_session(inputs.session, layout)
     from counterflow.engines.spark.operator import OUTPUT, CounterflowCell
 
-    operated = packed.groupBy("cell").transformWithStateInPandas(
+    cells = packed.groupBy("cell")
+    if not hasattr(cells, "transformWithStateInPandas"):
+        raise UnsupportedError("Spark Connect before 4.1 has no stateful operator in Python: use a newer Spark")
+    operated = cells.transformWithStateInPandas(
         CounterflowCell(spec, layout, engine.late_rows), OUTPUT, outputMode="append", timeMode="eventTime"
     )
-    observed = operated.observe(f"{OBSERVATION}_{next(_observation_numbers)}", *observed_metrics(layout.cells))
+    observed = operated.observe(f"{OBSERVATION}_{next(_observation_numbers)}", *observed_metrics())
     return _unpacked(observed.select("payload").where("payload IS NOT NULL"), spec, output)
 
 
@@ -78,6 +82,10 @@ class _Inputs:
     @classmethod
     def of(cls, left: Any, right: Any) -> _Inputs:
         inputs = cls(*(list(frames) if isinstance(frames, list | tuple) else [frames] for frames in (left, right)))
+        for side, frames in (("left", inputs.left), ("right", inputs.right)):
+            if not frames:
+                raise InputError(f"the {side} side is an empty list: give a DataFrame, or a list of one or more")
+        _check_analysis(inputs.left[0])
         for side, frames in (("left", inputs.left), ("right", inputs.right)):
             for number, frame in enumerate(frames):
                 if frame.schema.simpleString() != frames[0].schema.simpleString():
@@ -134,6 +142,18 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
     return spec, choose_layout(spec, engine, _cores(inputs.session))
 
 
+def _check_analysis(frame: Any) -> None:
+    try:
+        frame.isStreaming  # noqa: B018 - a Connect client asks the server
+    except AnalysisException as error:
+        if error.getCondition() != "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION":
+            raise
+        raise InputError(
+            "a pipeline's query function cannot ask Spark for the columns of a DataFrame: call window_join outside of "
+            "the function, and return its result there"
+        ) from error
+
+
 def _arrow_schema(frame: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -161,16 +181,31 @@ def _check_watermark(side: SideSpec, frame: Any) -> None:
 
 
 def _cores(session: Any) -> int:
+    """On how many cores the session runs tasks, as Spark's own sources count them."""
     try:
         return int(session.sparkContext.defaultParallelism)
-    except Exception:  # a Connect session has no SparkContext
-        return 4
+    except PySparkAttributeError:  # a Connect session has no SparkContext, but as many partitions in a range
+        parts = session.range(CELLS_MAX).select(F.spark_partition_id().alias("part"))
+        return int(parts.agg(F.max("part") + 1).collect()[0][0])
 
 
 def _prepare_session(session: Any, layout: Layout) -> None:
-    if "RocksDB" not in session.conf.get(PROVIDER):
-        # Python stateful operators need it. Queries with a checkpoint keep the provider they were started with.
-        session.conf.set(PROVIDER, ROCKSDB)
+    """Settings that the query needs when it starts. Queries with a checkpoint keep those they were started with."""
+    try:
+        if "RocksDB" not in session.conf.get(PROVIDER):  # Python stateful operators need it
+            session.conf.set(PROVIDER, ROCKSDB)
+        if session.conf.get(CHANGELOG, "") != "true":  # or each commit copies the whole state
+            session.conf.set(CHANGELOG, "true")
+    except PySparkException as error:
+        if "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE" not in str(error):
+            raise
+        # Not an error: a table may have it in its own `spark_conf`, which cannot be seen from here.
+        warnings.warn(
+            "this join needs the RocksDB state store with changelog checkpoints, and a pipeline's settings cannot be "
+            f'changed from Python: put "{PROVIDER}: {ROCKSDB}" and "{CHANGELOG}: \'true\'" under `configuration:` in '
+            "the pipeline spec",
+            stacklevel=4,
+        )
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
     if partitions > max(16, 4 * layout.cells):
         warnings.warn(
@@ -208,6 +243,7 @@ def _join_static(spec: JoinSpec, layout: Layout) -> Any:
         blobs = [to_blob(part) for part in gathered(new_cell(spec, grid).step(new, BEGIN, END))]
         return pa.table({"payload": pa.array(blobs, pa.binary())})
 
+    counterflow_join.__name__ = counterflow_join.__qualname__ = f"counterflow join in {layout}"
     return counterflow_join
 
 

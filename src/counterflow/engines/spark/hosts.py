@@ -99,6 +99,7 @@ class Host:
             raise NotHosted
         try:
             if hosted.version != job.version:
+                self._drop(job.cell, hosted)  # no directory will ever have its version again
                 raise NotHosted
             began = time.perf_counter_ns()
             hosted.version = None
@@ -124,6 +125,11 @@ class Host:
                     del self._cells[name], sizes[name]
         return sum(sizes.values())
 
+    def _drop(self, cell: str, hosted: Hosted) -> None:
+        with self._lock:
+            if self._cells.get(cell) is hosted:
+                del self._cells[cell]
+
     def clear(self) -> None:
         self._cells.clear()
 
@@ -146,7 +152,7 @@ class Host:
         key = secrets.token_hex(16)
         listener = Listener(("127.0.0.1", 0), authkey=key.encode())
         threading.Thread(target=self._accept, args=(listener,), name="counterflow-host", daemon=True).start()
-        return {"port": listener.address[1], "key": key, "pid": os.getpid()}
+        return {"port": listener.address[1], "key": key, "pid": os.getpid(), "started": _started(os.getpid())}
 
     def _accept(self, listener: Listener) -> None:
         while True:
@@ -179,7 +185,7 @@ def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
     """
     try:
         address = json.loads((folder / HOST_FILE).read_text())
-        if address["pid"] == os.getpid():
+        if address["pid"] == os.getpid() or address["started"] != _started(address["pid"]):
             raise HostIsGone
         connection = Client(("127.0.0.1", address["port"]), authkey=address["key"].encode())
     except Exception as error:
@@ -200,6 +206,14 @@ def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
                 raise RuntimeError("the worker that hosts this cell has ended: Spark runs the task again") from error
             raise HostIsGone from error
     yield from _decoded(answers)
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, so that another one that has its number (or its port) is not taken for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
 
 
 def _decoded(answers: Iterable[bytes]) -> Iterator[bytes | Outcome]:

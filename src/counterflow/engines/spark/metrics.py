@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 from counterflow.engines.spark.state import CELL_COUNTERS, Totals
@@ -11,13 +12,18 @@ from counterflow.errors import InputError
 OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.lastProgress["observedMetrics"]`
 
 
-def observed_metrics(cells: int) -> list[Any]:
-    """The aggregates that Spark computes over the operator's counters in each batch."""
+def observed_metrics() -> list[Any]:
+    """What Spark adds up of the operator's counters in each batch, and them all, cell by cell, as JSON."""
     from pyspark.sql import functions as F
 
     from counterflow.engines.spark.operator import COUNTERS
 
-    return [F.sum(name).alias(name) for name in COUNTERS] + [F.max("event_time_max").alias("event_time_max")]
+    of_cell = F.when(F.col("cell").isNotNull(), F.struct("cell", *COUNTERS))  # other rows hold results
+    return [
+        *(F.sum(name).alias(name) for name in COUNTERS),
+        F.max("event_time_max").alias("event_time_max"),
+        F.to_json(F.collect_list(of_cell)).alias("cells"),
+    ]
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def query_metrics(query: Any) -> dict[str, Any]:
         observed = _observed(progress)
         if observed is not None and observed.get("total_pairs") is not None:
             return _summary(progress, observed, reports)
-    if any(progress["numInputRows"] for progress in reports):
+    if any(_rows_in(progress) for progress in reports):
         raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
     return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}  # nothing has come yet
 
@@ -41,8 +47,20 @@ def _observed(progress: Any) -> dict[str, Any] | None:
     ours = {name: row for name, row in (progress["observedMetrics"] or {}).items() if name.startswith(OBSERVATION)}
     if not ours:
         return None
-    row = ours[max(ours, key=lambda name: int(name.rpartition("_")[2]))]
-    return row.asDict() if hasattr(row, "asDict") else dict(row)
+    return _plain(ours[max(ours, key=lambda name: int(name.rpartition("_")[2]))])
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """The metrics by name. A Connect client gets them as the values and, beside them, the schema."""
+    found = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if found.keys() == {"values", "schema"}:
+        return dict(zip((field["name"] for field in found["schema"]["fields"]), found["values"], strict=True))
+    return found
+
+
+def _rows_in(progress: Any) -> int:
+    """A Connect client is told the rows of each source only."""
+    return progress["numInputRows"] or sum(source["numInputRows"] for source in progress["sources"])
 
 
 def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dict[str, Any]:
@@ -51,14 +69,22 @@ def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dic
     batch = {name: int(observed[name]) for name in (*Totals.__dataclass_fields__, *CELL_COUNTERS)}
     batch["duration_ms"] = int(progress["durationMs"].get("triggerExecution", 0))
     watermark = (reports[-1]["eventTime"] or {}).get("watermark")
+    cells = sorted(json.loads(observed["cells"]), key=lambda cell: int(cell["cell"]))
     return {
         **totals,
         **held,
+        "cells": cells,
+        "evenness": _evenness([cell["state_rows_left"] + cell["state_rows_right"] for cell in cells]),
         "batch_id": progress["batchId"],
         "batch": batch,
         "watermark": watermark,
         "delay_s": _delay_s(reports),
     }
+
+
+def _evenness(rows: list[int]) -> float | None:
+    """The average cell's rows as part of the fullest one's: 1 if no cell has more to do than another."""
+    return round(sum(rows) / len(rows) / max(rows), 3) if any(rows) else None
 
 
 def _delay_s(reports: list[Any]) -> float | None:

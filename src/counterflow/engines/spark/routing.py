@@ -70,6 +70,8 @@ def pack(
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
             yield _packed(layout, list(_messages(spec, layout, side_spec, table)))
 
+    name = f"counterflow pack {side}{f' {source}' if source else ''} into {layout}"
+    counterflow_pack.__name__ = counterflow_pack.__qualname__ = name  # what Spark's plans and UI show
     return counterflow_pack
 
 

@@ -16,10 +16,6 @@ from counterflow.errors import MissingDependencyError
 SETTINGS = {
     # Python stateful operators need this state store.
     PROVIDER: ROCKSDB,
-    # On a local disk, plain file renames take a third off a micro-batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     # A commit then writes what a batch has changed, and not the whole state: 8 instead of 250 ms.
     CHANGELOG: "true",
     # State calls go through a socket of the same machine: a Unix one halves them.
@@ -30,6 +26,15 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
 }
+
+# On a local disk, plain file renames take a third off a micro-batch. The class has moved since Spark 4.0.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+
+
+def _file_manager(version: str) -> str:
+    package = STREAMING if version.startswith("4.0") else f"{STREAMING}.checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"
 
 
 def local_session(
@@ -47,11 +52,12 @@ def local_session(
     """
     ensure_java()
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError("Spark is not installed: pip install 'counterflow[spark,java]'") from error
     builder = SparkSession.builder.master(master or f"local[{cores or '*'}]").appName(app)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    for key, value in {**SETTINGS, FILE_MANAGER: _file_manager(pyspark.__version__), **(settings or {})}.items():
         builder = builder.config(key, value)
     if partitions is not None:
         builder = builder.config("spark.sql.shuffle.partitions", str(partitions))

@@ -124,7 +124,8 @@ def fingerprint_of(spec: JoinSpec, layout: object) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in s.schema)
         return f"{s.time}, window {s.window.kind} {s.window}, of ({columns})"
 
-    return f"layout {layout}; how {spec.how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
+    how = f"{spec.how} ordered" if spec.ordered else spec.how
+    return f"layout {layout}; how {how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
 
 
 def new_chunk(side: SideSpec, table: pa.Table) -> tuple[ChunkEntry, bytes]:

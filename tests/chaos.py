@@ -28,17 +28,21 @@ def join(spark, folder: Path, layout: str, how: str):
 
     like = {side: pq.read_table(next((folder / side).glob("*.parquet"))) for side in ("left", "right")}
     streams = [read_stream(spark, folder / side, like[side]) for side in ("left", "right")]
-    if os.environ.get("COUNTERFLOW_FULL_DISK"):
-        streams = [s.mapInArrow(_on_a_full_disk, s.schema) for s in streams]
     return cf.window_join(*streams, how=how, engine=cf.Spark(layout=layout), **options_of(layout))
 
 
-def _on_a_full_disk(batches):
-    """In this worker no file can grow beyond 100 bytes: the hot copies fail as they do on a full disk."""
-    import resource
+def fill_disk() -> None:
+    """In the cells' workers no file can grow beyond 100 bytes: hot copies fail as they do on a full disk."""
+    from counterflow.engines.spark import operator
 
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    yield from batches
+    class CellOnFullDisk(operator.CounterflowCell):
+        def init(self, handle) -> None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            super().init(handle)
+
+    operator.CounterflowCell = CellOnFullDisk
 
 
 def run(folder: Path, layout: str, how: str, master: str) -> None:
@@ -47,6 +51,8 @@ def run(folder: Path, layout: str, how: str, master: str) -> None:
 
     settings = {"spark.local.dir": str(folder / "local"), "spark.executor.memory": "700m"}
     spark = local_session("victim", partitions=4, master=master, settings=settings)
+    if os.environ.get("COUNTERFLOW_FULL_DISK"):
+        fill_disk()
     query = run_available(join(spark, folder, layout, how), folder)
     failed = sum(row["copies_failed"] for p in query.recentProgress for row in p["observedMetrics"].values())
     (folder / "copies_failed").write_text(str(failed))

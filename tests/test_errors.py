@@ -132,8 +132,26 @@ def test_engines_of_later_releases_are_named():
         cf.Local(algorithm="llhj")
     with pytest.raises(cf.OptionError, match="did you mean 'kang'"):
         cf.Local(algorithm="kung")
-    with pytest.raises(cf.UnsupportedError, match="layout='home'"):
-        cf.Spark(layout="home")
+
+
+@pytest.mark.parametrize("layout", ["2by3", "0x2", "home:0", "hash:x", "99x99", "", None, 2])
+def test_layouts(layout):
+    with pytest.raises(cf.OptionError, match="use 'auto', rows x columns such as '2x3', 'home' or 'hash'"):
+        cf.Spark(layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(rates=(0, 1)), "rows a second"),
+        (dict(rates=5), "rows a second"),
+        (dict(late_rows=7), "a folder or URI"),
+        (dict(late_rows=""), "a folder or URI"),
+    ],
+)
+def test_spark_options(options, message):
+    with pytest.raises(cf.OptionError, match=message):
+        cf.Spark(**options)
 
 
 # --- on Spark: all of it before a query starts
@@ -154,10 +172,8 @@ def streams(spark):
         (dict(window=None), cf.WindowError, "the left window is missing or None.*a stream would be kept for ever"),
         (dict(window=("1 minute", None)), cf.WindowError, "the right window is missing"),
         (dict(window="-1 second"), cf.WindowError, "is negative"),
-        (dict(window=cf.rows(5)), cf.UnsupportedError, "in rows, which is not on Spark yet"),
-        (dict(how="left"), cf.UnsupportedError, "how='left' is not on Spark yet"),
         (dict(how="sideways"), cf.OptionError, "unknown how"),
-        (dict(ordered=True), cf.UnsupportedError, "ordered=True is not on Spark yet"),
+        (dict(where="l.x < r.a", engine=cf.Spark(layout="hash")), cf.OptionError, "layout='hash' needs an equality"),
         (dict(where="l.x = r.b"), cf.ColumnError, "no column 'b' in the right input"),
         (dict(where="l.x = 'a'"), cf.PredicateError, "CAST"),
         (dict(where="l.x = "), cf.PredicateError, "cannot parse"),
@@ -182,8 +198,13 @@ def test_streams_need_a_watermark(spark, streams):
         cf.window_join(without, right, **GOOD)
     with pytest.raises(cf.TimeError, match="needs a TIMESTAMP with a watermark"):
         cf.window_join(left, right.withColumn("ts", right.a), **{**GOOD, "time": ("x", "ts"), "window": 5})
-    with pytest.raises(cf.InputError, match="the left input is a stream and the right one is not"):
+    with pytest.raises(cf.InputError, match="the left input is a stream and the right one static"):
         cf.window_join(left, spark.createDataFrame(RIGHT), **GOOD)
+    with pytest.raises(cf.InputError, match="the right side is an empty list"):
+        cf.window_join(left, [], **GOOD)
+    with pytest.raises(cf.OptionError, match="late_rows= is for streams"):
+        static = spark.createDataFrame(LEFT), spark.createDataFrame(RIGHT)
+        cf.window_join(*static, engine=cf.Spark(late_rows="late"), **GOOD)
     with pytest.raises(cf.InputError, match="the right input is a Table"):
         cf.window_join(left, RIGHT, **GOOD)
 

@@ -116,7 +116,9 @@ def _local_engine(engine: Any) -> Local:
 
 def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
     for side, given in (("left", left), ("right", right)):
-        frames = given if isinstance(given, list | tuple) and given else [given]
+        frames = given if isinstance(given, list | tuple) else [given]
+        if not frames:
+            raise InputError(f"the {side} side is an empty list: give a DataFrame, or a list of one or more")
         for data in (frame for frame in frames if not _is_spark(frame)):
             raise InputError(
                 f"the {side} input is a {type(data).__name__}, another one a Spark DataFrame: make both Spark "

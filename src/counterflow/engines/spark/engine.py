@@ -82,9 +82,6 @@ class _Inputs:
     @classmethod
     def of(cls, left: Any, right: Any) -> _Inputs:
         inputs = cls(*(list(frames) if isinstance(frames, list | tuple) else [frames] for frames in (left, right)))
-        for side, frames in (("left", inputs.left), ("right", inputs.right)):
-            if not frames:
-                raise InputError(f"the {side} side is an empty list: give a DataFrame, or a list of one or more")
         _check_analysis(inputs.left[0])
         for side, frames in (("left", inputs.left), ("right", inputs.right)):
             for number, frame in enumerate(frames):
@@ -124,13 +121,16 @@ def _hashable(field: StructField) -> Any:
 
 def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
     """Everything that can be refused is refused here, before a query starts."""
-    for side in SIDES:
-        for frame in inputs.frames(side):
-            if frame.isStreaming != inputs.streaming:
-                raise InputError(
-                    "some inputs are streams and some are not: make all streams (spark.readStream) or all static "
-                    f"(spark.read); a {side} one is {'a stream' if frame.isStreaming else 'static'}"
-                )
+    kinds = {side: {frame.isStreaming for frame in inputs.frames(side)} for side in SIDES}
+    if len(kinds["left"] | kinds["right"]) > 1:
+        said = {
+            side: "streams and static ones" if len(k) > 1 else "a stream" if k == {True} else "static"
+            for side, k in kinds.items()
+        }
+        raise InputError(
+            f"the left input is {said['left']} and the right one {said['right']}: make all of them streams "
+            "(spark.readStream) or all static (spark.read)"
+        )
     schemas = [_arrow_schema(inputs.frames(side)[0]) for side in SIDES]
     spec = build_spec(*schemas, streaming=inputs.streaming, **options)
     if inputs.streaming:
@@ -249,17 +249,17 @@ def _join_static(spec: JoinSpec, layout: Layout) -> Any:
 
 def _unpacked(results: Any, spec: JoinSpec, output: StructType) -> Any:
     if spec.ordered:
-        return results.repartition(1).mapInArrow(_counterflow_unpack_in_order, output)
-    return results.mapInArrow(_counterflow_unpack, output)
+        return results.repartition(1).mapInArrow(counterflow_unpack_in_order, output)
+    return results.mapInArrow(counterflow_unpack, output)
 
 
-def _counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
             yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
 
 
-def _counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
     if tables:
         yield from sorted_results(pa.concat_tables(tables)).to_batches(max_chunksize=BLOB_ROWS_MAX)

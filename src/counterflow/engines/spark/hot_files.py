@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 DIGEST_BYTES = 16
+HALF_WRITTEN_S = 60  # a file that somebody may still be writing
 ABANDONED_S = 3600  # a cell's folder that nobody wrote to for so long: its query has ended or has moved elsewhere
 
 
@@ -67,8 +68,10 @@ class HotFiles:
     def sweep(self, live: set[str]) -> None:
         """Remove what attempts that were never committed, and cells that are no more, have left behind."""
         with suppress(OSError):
-            names = [entry.name for entry in os.scandir(self.folder)]
-            self.remove([name for name in names if not name.startswith(".") and name not in live])
+            for entry in os.scandir(self.folder):
+                half_written = entry.name.startswith(".") and time.time() - entry.stat().st_mtime < HALF_WRITTEN_S
+                if entry.name not in live and not half_written:
+                    self.remove([entry.name])
             for entry in os.scandir(self.folder.parent):
                 if entry.is_dir() and time.time() - entry.stat().st_mtime > ABANDONED_S:
                     shutil.rmtree(entry.path, ignore_errors=True)

@@ -135,8 +135,8 @@ def test_a_semi_row_comes_with_its_first_pair():
 
 def test_rows_of_a_long_window_leave_few_segments():
     """Batches of one row, without end: the number of segments grows with the logarithm of the window."""
-    options = dict(where="l.x = r.x", time="ts", window="500 seconds")
+    options = dict(where="l.x = r.x", time="ts", window="200 seconds")
     run = Run(build_spec(NONE.schema, NONE.schema, **options), "inner")
-    for second in range(1000):
+    for second in range(400):
         run.step(one(second), NONE, (START_S + second) * 1_000_000)
-    assert len(run.cell.left.segments) < 20 and len(run.cell.left.store) < 700
+    assert len(run.cell.left.segments) < 20 and len(run.cell.left.store) < 300

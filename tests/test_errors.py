@@ -121,12 +121,6 @@ def test_windows_that_contradict_themselves():
         cf.rows(0)
 
 
-@pytest.mark.parametrize("bad", ["0x2", "2", "axb", "100x100"])
-def test_layouts(bad):
-    with pytest.raises(cf.OptionError, match=f"layout='{bad}'"):
-        cf.Spark(layout=bad)
-
-
 def test_engines_of_later_releases_are_named():
     with pytest.raises(cf.UnsupportedError, match="'llhj' is not in this release"):
         cf.Local(algorithm="llhj")

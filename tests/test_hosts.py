@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,7 +81,7 @@ def test_the_process_that_hosts_asks_itself(tmp_path):
 def test_a_job_left_half_done_is_not_believed(tmp_path):
     answers, _ = run_job(job(0, rows(1), rows(1)), tmp_path, empty_cell)
     next(answers)
-    answers.close()
+    del answers
     for version in (0, 1):
         with pytest.raises(NotHosted):
             next(hosts.HOST.run(job(version, rows(), rows(1))))
@@ -101,8 +102,7 @@ def test_a_host_that_is_gone_or_not_ours(tmp_path):
 def test_windows_that_are_too_large_or_unused_are_dropped(tmp_path):
     small = Host(bytes_max=0)
     for cell in ("a", "b"):
-        small.adopt(cell, "v0", empty_cell())
-        list(small.run(Job(cell, "v0", "v1", [("left", to_blob(rows(1)), True)], BEGIN, BEGIN)))
+        list(small.run(Job(cell, "v0", "v1", [("left", to_blob(rows(1)), True)], BEGIN, BEGIN), empty_cell()))
     with pytest.raises(NotHosted):
         next(small.run(Job("a", "v1", "v2", [], BEGIN, BEGIN)))
     assert list(small.run(Job("b", "v1", "v2", [], BEGIN, BEGIN)))
@@ -134,3 +134,20 @@ def test_a_copy_is_believed_only_if_it_is_whole(tmp_path, monkeypatch):
     path.parent.rmdir()
     path.parent.write_text("a file where the folder should be")
     assert not files.write("d" * 32, b"payload")
+
+
+def test_a_cell_in_use_is_not_dropped_for_another():
+    small = Host(bytes_max=0)
+    new = [("left", to_blob(rows(1)), True), ("right", to_blob(rows(1)), True)]
+    running = small.run(Job("a", "v0", "v1", new, BEGIN, BEGIN), empty_cell())
+    next(running)
+    list(small.run(Job("b", "v0", "v1", new, BEGIN, BEGIN), empty_cell()))
+    assert isinstance(next(running), Outcome)
+
+
+def test_a_connection_without_the_key_keeps_nobody_waiting(tmp_path):
+    list(run_job(job(0, rows(1), rows()), tmp_path, empty_cell)[0])
+    address = json.loads((tmp_path / "host").read_text())
+    spawn = multiprocessing.get_context("spawn")
+    with socket.create_connection(("127.0.0.1", address["port"])), spawn.Pool(1) as other:
+        assert other.apply(ask_for_pairs, (job(1, rows(), rows(1)), tmp_path)) == 1

@@ -14,6 +14,7 @@ import numpy as np
 from counterflow.kernels.vectors import Array
 
 CAPACITY_MIN = 1 << 10
+INT64 = np.iinfo(np.int64)
 SHRINK = 8  # when no more than this part of the capacity is used, it is halved until more than a quarter is
 
 
@@ -76,7 +77,8 @@ class Ring:
         """The numbers of the first rows whose (ordered) column is at least, or with side "right" above, the values."""
         if self.offset is not None and column in ("at", "reached"):
             # held between the ends, so that far bounds do not overflow
-            rows = np.minimum(np.maximum(values, self.first + self.offset - 1), self.next + self.offset) - self.offset
+            lowest, highest = max(self.first + self.offset - 1, INT64.min), min(self.next + self.offset, INT64.max)
+            rows = np.minimum(np.maximum(values, lowest), highest) - self.offset
             return np.minimum(np.maximum(rows + (side == "right"), self.first), self.next)
         result = np.full(len(values), self.first)
         for begin, part in self.spans(column):

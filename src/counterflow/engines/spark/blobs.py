@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 BLOB_ROWS_MAX = 1 << 16
+BLOB_BYTES_MAX = 64 << 20  # rows may be wide, and Arrow's binary columns end at 2 GiB
 
 
 def to_blob(table: pa.Table | pa.RecordBatch) -> bytes:
@@ -23,20 +24,21 @@ def from_blob(blob: bytes) -> pa.Table:
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Small tables gathered to some of about BLOB_ROWS_MAX rows."""
+    """Small tables gathered to some of about BLOB_ROWS_MAX rows or BLOB_BYTES_MAX bytes."""
     waiting: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for table in tables:
         waiting.append(table)
-        rows += len(table)
-        if rows >= BLOB_ROWS_MAX:
+        rows, size = rows + len(table), size + table.nbytes
+        if rows >= BLOB_ROWS_MAX or size >= BLOB_BYTES_MAX:
             yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if rows:
         yield pa.concat_tables(waiting)
 
 
 def pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """A table in parts of at most BLOB_ROWS_MAX rows."""
-    for begin in range(0, len(table), BLOB_ROWS_MAX):
-        yield table.slice(begin, BLOB_ROWS_MAX)
+    """A table in parts of at most BLOB_ROWS_MAX rows and about BLOB_BYTES_MAX bytes."""
+    rows = max(1, min(BLOB_ROWS_MAX, len(table) * BLOB_BYTES_MAX // max(table.nbytes, 1)))
+    for begin in range(0, len(table), rows):
+        yield table.slice(begin, rows)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.layout import SIDES, Grid
-from counterflow.engines.spark.routing import SOURCE, TIE
+from counterflow.engines.spark.layout import SIDES, Grid, padded_sides
+from counterflow.engines.spark.routing import RESERVED, SOURCE, TIE
 from counterflow.engines.spark.windows import Rows, SideWindow, clipped, rows_of
 from counterflow.kernels.gather import gather
-from counterflow.kernels.times import INT64
+from counterflow.kernels.times import INT64, saturating_subtract
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
@@ -32,7 +32,18 @@ from counterflow.spec.join_spec import JoinSpec
 BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66
 
 # The columns that put results in order, after `pair_time`; an unmatched row has no earlier one and comes first.
-ORDER = ("later_time", "later_side", "later_source", "later_tie", "earlier_time", "earlier_source", "earlier_tie")
+ORDER = tuple(
+    f"{RESERVED}{name}"
+    for name in (
+        "later_time",
+        "later_side",
+        "later_source",
+        "later_tie",
+        "earlier_time",
+        "earlier_source",
+        "earlier_tie",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,9 @@ class Cell:
 
     def emitted(self, watermark: int) -> int:
         """The pairs with their later row up to here are out. Ordered, no unmatched row up to here may be in doubt."""
-        in_doubt = max((self.reach[side] for side in self.grid.decides), default=0) if self.spec.ordered else 0
-        return watermark - in_doubt
+        if not self.spec.ordered:
+            return watermark
+        return watermark - max((self.reach[side] for side in padded_sides(self.spec)), default=0)  # as in other cells
 
     def decided(self, side: Side, watermark: int) -> int:
         """Rows up to here are known to be matched or unmatched, and are out in either case."""
@@ -142,13 +154,14 @@ class Cell:
 
     def _earlier(self, rows: Rows) -> Rows:
         """Rows that look only for partners before them; at equal times the left row is the earlier one."""
-        newest = rows.times - 1 if rows.side == "left" else rows.times
-        return rows.within(rows.batch.low, np.minimum(rows.batch.high, newest))
+        newest = saturating_subtract(rows.times, 1) if rows.side == "left" else rows.times
+        nothing = (rows.times == INT64.min) & (rows.side == "left")
+        return rows.within(np.where(nothing, INT64.max, rows.batch.low), np.minimum(rows.batch.high, newest))
 
     def _before(self, rows: Rows, time: int) -> Rows:
         """Left rows that look only for pairs with a `pair_time` up to this."""
-        upto = np.where(rows.times <= clipped(time), clipped(time), INT64.min)
-        return rows.within(rows.batch.low, np.minimum(rows.batch.high, upto))
+        nothing = (rows.times > clipped(time)) | (time < INT64.min)
+        return rows.within(np.where(nothing, INT64.max, rows.batch.low), np.minimum(rows.batch.high, clipped(time)))
 
     def _undecided(self, side: Side, before: int, watermark: int) -> Rows:
         """The rows whose turn it is to be decided."""
@@ -177,16 +190,17 @@ class Cell:
 
     def _first_pairs(self, after: int, upto: int) -> Iterator[pa.Table]:
         """Left rows whose first pair is between the two, with that pair's time."""
-        numbers, times = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        found, first = np.empty(0, np.int64), np.empty(0, np.int64)
         for side in SIDES:
             rows = self.window(side).between(after, upto)
             for p, stored in self.window(opposite(side)).probe(self._earlier(rows)):
-                numbers.append(rows.batch.rows[p] if side == "left" else stored)
-                times.append(rows.times[p])
-        order = np.lexsort((np.concatenate(times), np.concatenate(numbers)))
-        found, first = np.unique(np.concatenate(numbers)[order], return_index=True)
+                numbers = np.concatenate([found, rows.batch.rows[p] if side == "left" else stored])
+                times = np.concatenate([first, rows.times[p]])
+                order = np.lexsort((times, numbers))
+                found, index = np.unique(numbers[order], return_index=True)
+                first = times[order][index]
         rows = self.left.rows(found)
-        pair_time = np.concatenate(times)[order][first][np.searchsorted(found, rows.batch.rows)]
+        pair_time = first[np.searchsorted(found, rows.batch.rows)]
         is_first = np.ones(len(rows), bool)
         for p, _ in self.right.probe(self._before(rows, after)):
             is_first[p] = False

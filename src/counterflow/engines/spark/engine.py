@@ -27,8 +27,8 @@ from counterflow.engines.spark.layout import SIDES, Layout, choose_layout
 from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT, PACKED, TIE, is_order_sensitive, pack
-from counterflow.errors import InputError, OptionError, TimeError, UnsupportedError
+from counterflow.engines.spark.routing import HEARTBEAT, PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
@@ -44,8 +44,8 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     packed = inputs.packed(spec, layout)
     if not inputs.streaming:
         # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
-        cells = packed.repartition(layout.cells, "cell").groupBy("cell")
-        return _unpacked(cells.applyInArrow(_join_static(spec, layout), "payload BINARY"), spec, output)
+        cells = packed.repartition(layout.cells, "cell")
+        return _unpacked(cells.mapInArrow(_join_static(spec, layout), "payload BINARY"), spec, output)
     _prepare_session(inputs.session, layout)
     from counterflow.engines.spark.operator import OUTPUT, CounterflowCell
 
@@ -66,9 +66,11 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
     copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"
     details = {"layout": f"{layout} ({layout.cells} cells; {copies})", "because": layout.reason}
     if inputs.streaming:
-        held = [f"{s.side} rows, {s.window}" for s in (spec.left, spec.right)]
-        reach = [f"{s.side} rows for {s.window.reach / 1e6:g} s" for s in (spec.left, spec.right) if s.window.reach]
-        details["state"] = f"{' and '.join(reach or held)} behind the watermark, in the state store"
+        held = [
+            f"{s.side} rows, {s.window if s.window.reach is None else f'{s.window.reach / 1e6:g} s'}"
+            for s in (spec.left, spec.right)
+        ]
+        details["state"] = f"{' and '.join(held)}, behind the watermark, in the state store"
     return Explanation(spec, engine=f"Spark, {'streaming' if inputs.streaming else 'static'}", details=details)
 
 
@@ -132,6 +134,10 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
             "(spark.readStream) or all static (spark.read)"
         )
     schemas = [_arrow_schema(inputs.frames(side)[0]) for side in SIDES]
+    for side, schema in zip(SIDES, schemas, strict=True):
+        for name in schema.names:
+            if name.lower().startswith(RESERVED):
+                raise ColumnError(f"column '{name}' of the {side} input starts with '{RESERVED}': rename it")
     spec = build_spec(*schemas, streaming=inputs.streaming, **options)
     if inputs.streaming:
         for side_spec in (spec.left, spec.right):
@@ -236,12 +242,14 @@ def _output_type(spec: JoinSpec, inputs: _Inputs) -> StructType:
 
 
 def _join_static(spec: JoinSpec, layout: Layout) -> Any:
-    def counterflow_join(key: Any, packed: pa.Table) -> pa.Table:
-        grid = layout.grid(layout.cell(key[0].as_py()))
-        messages = packed.select(["side", "payload", "stored"]).to_pylist()
-        new = [NewRows(m["side"], from_blob(m["payload"]), m["stored"]) for m in messages if m["side"] != HEARTBEAT]
-        blobs = [to_blob(part) for part in gathered(new_cell(spec, grid).step(new, BEGIN, END))]
-        return pa.table({"payload": pa.array(blobs, pa.binary())})
+    def counterflow_join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        cells: dict[int, list[NewRows]] = {}
+        for message in (row for batch in batches for row in batch.to_pylist() if row["side"] != HEARTBEAT):
+            new = NewRows(message["side"], from_blob(message["payload"]), message["stored"])
+            cells.setdefault(layout.cell(message["cell"]), []).append(new)
+        for cell, rows in cells.items():
+            for part in gathered(new_cell(spec, layout.grid(cell)).step(rows, BEGIN, END)):
+                yield pa.RecordBatch.from_arrays([pa.array([to_blob(part)], pa.binary())], ["payload"])
 
     counterflow_join.__name__ = counterflow_join.__qualname__ = f"counterflow join in {layout}"
     return counterflow_join

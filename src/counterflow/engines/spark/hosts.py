@@ -23,7 +23,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from itertools import chain
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -35,12 +37,16 @@ from counterflow.spec.expression import Side
 UNUSED_S = 600  # windows that nobody asked for in so long are dropped
 BUFFER_BYTES_MAX = 256 << 20  # results that are held back until the host has done the whole job
 HOST_FILE = "host"
+BACKLOG = 64
+GREETING_S = 10  # a connection that has not shown the key by then is closed
 
 
 def hosted_bytes_max() -> int:
-    """Of all windows in one worker: a quarter of the machine, and at least a gibibyte."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1 << 30, pages // 4)
+    """Of all windows in one worker: its part, for each core one, of half the memory; at least half a gibibyte."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # a container may have less ("max" if not)
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(1 << 29, memory // 2 // (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class HostIsGone(Exception):
 @dataclass
 class Hosted:
     cell: Cell
+    nbytes: int = 0  # after its last job
     version: str | None = None  # None while it is changed: what a failed task leaves behind must not be believed
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,20 +95,19 @@ class Host:
         self._lock = threading.Lock()
         self._address: dict[str, object] | None = None
 
-    def adopt(self, cell: str, version: str, windows: Cell) -> None:
+    def run(self, job: Job, windows: Cell | None = None) -> Iterator[bytes | Outcome]:
+        """The results as blobs, then the outcome. `windows` that were built for the job are hosted from now on."""
         with self._lock:
-            self._cells[cell] = Hosted(windows, version)
-
-    def run(self, job: Job) -> Iterator[bytes | Outcome]:
-        """The results as blobs, then the outcome."""
-        hosted = self._cells.get(job.cell)
-        if hosted is None or not hosted.lock.acquire(blocking=False):
-            raise NotHosted
+            if windows is not None:
+                self._cells[job.cell] = Hosted(windows, version=job.version)
+            hosted = self._cells.get(job.cell)
+            if hosted is None or not hosted.lock.acquire(blocking=False):
+                raise NotHosted
         try:
             if hosted.version != job.version:
                 self._drop(job.cell, hosted)  # no directory will ever have its version again
                 raise NotHosted
-            began = time.perf_counter_ns()
+            began, hosted.used = time.perf_counter_ns(), time.monotonic()
             hosted.version = None
             new = [NewRows(side, from_blob(blob), stored) for side, blob, stored in job.new]
             rows = 0
@@ -110,20 +116,21 @@ class Host:
                 yield to_blob(table)
             needless = hosted.cell.forget(job.watermark)
             hosted.version = job.new_version
-            yield Outcome(needless, rows, self._touch(job.cell, hosted), (time.perf_counter_ns() - began) // 1000)
+            hosted.nbytes = hosted.cell.nbytes
+            self._evict(job.cell, hosted)
+            yield Outcome(needless, rows, hosted.nbytes, (time.perf_counter_ns() - began) // 1000)
         finally:
             hosted.lock.release()
 
-    def _touch(self, cell: str, hosted: Hosted) -> int:
-        """Note the use, and drop windows that are unused or too much. Returns the size of all that are here."""
-        now = hosted.used = time.monotonic()
+    def _evict(self, cell: str, hosted: Hosted) -> None:
+        """Drop windows that are unused, or least recently used where all are too much."""
         with self._lock:
-            self._cells.move_to_end(cell)
-            sizes = {name: c.cell.nbytes for name, c in self._cells.items()}
-            for name in list(self._cells)[:-1]:
-                if sum(sizes.values()) > self.bytes_max or now - self._cells[name].used > UNUSED_S:
-                    del self._cells[name], sizes[name]
-        return sum(sizes.values())
+            if self._cells.get(cell) is hosted:
+                self._cells.move_to_end(cell)
+            for name, other in list(self._cells.items()):
+                too_much = sum(c.nbytes for c in self._cells.values()) > self.bytes_max
+                if not other.lock.locked() and (too_much or hosted.used - other.used > UNUSED_S):
+                    del self._cells[name]
 
     def _drop(self, cell: str, hosted: Hosted) -> None:
         with self._lock:
@@ -150,21 +157,21 @@ class Host:
 
     def _listen(self) -> dict[str, object]:
         key = secrets.token_hex(16)
-        listener = Listener(("127.0.0.1", 0), authkey=key.encode())
-        threading.Thread(target=self._accept, args=(listener,), name="counterflow-host", daemon=True).start()
+        listener = Listener(("127.0.0.1", 0), backlog=BACKLOG)
+        arguments = (listener, key.encode())
+        threading.Thread(target=self._accept, args=arguments, name="counterflow-host", daemon=True).start()
         return {"port": listener.address[1], "key": key, "pid": os.getpid(), "started": _started(os.getpid())}
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: Listener, key: bytes) -> None:
         while True:
-            try:
-                connection = listener.accept()
-            except Exception:  # somebody else's connection: without the key, or closed at once
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            with suppress(OSError):  # a connection that was closed at once
+                threading.Thread(target=self._serve, args=(listener.accept(), key), daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: Connection, key: bytes) -> None:
         with connection:
             try:
+                if not connection.poll(GREETING_S) or not compare_digest(connection.recv_bytes(len(key)), key):
+                    return  # somebody else
                 for answer in self.run(pickle.loads(connection.recv_bytes())):
                     connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
                 connection.send_bytes(b"")
@@ -187,7 +194,8 @@ def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
         address = json.loads((folder / HOST_FILE).read_text())
         if address["pid"] == os.getpid() or address["started"] != _started(address["pid"]):
             raise HostIsGone
-        connection = Client(("127.0.0.1", address["port"]), authkey=address["key"].encode())
+        connection = Client(("127.0.0.1", address["port"]))
+        connection.send_bytes(address["key"].encode())
     except Exception as error:
         raise HostIsGone from error
     answers: list[bytes] = []
@@ -203,7 +211,7 @@ def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
                     answers = answers[-1:]
         except (OSError, EOFError) as error:
             if flowing:
-                raise RuntimeError("the worker that hosts this cell has ended: Spark runs the task again") from error
+                raise RuntimeError("the worker that hosts this cell has ended in the middle of its answer") from error
             raise HostIsGone from error
     yield from _decoded(answers)
 
@@ -235,6 +243,7 @@ def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Iterator
             return chain([next(answers)], answers), True
         except (NotHosted, HostIsGone):
             continue
-    HOST.adopt(job.cell, job.version, build())
+    answers = HOST.run(job, build())
+    first = next(answers)  # the windows are this job's before anybody is told of them
     HOST.publish(folder)
-    return HOST.run(job), False
+    return chain([first], answers), False

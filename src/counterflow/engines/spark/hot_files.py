@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from counterflow.engines.spark.java import private_temporary_directory
 
 DIGEST_BYTES = 16
 HALF_WRITTEN_S = 60  # a file that somebody may still be writing
@@ -25,7 +26,7 @@ ABANDONED_S = 3600  # a cell's folder that nobody wrote to for so long: its quer
 def local_directory() -> Path:
     """Spark tells its workers the executor's own directories, and removes them with the executor."""
     given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return Path(given or Path(tempfile.gettempdir()) / f"counterflow-{os.getuid()}") / "counterflow"
+    return (Path(given) if given else private_temporary_directory()) / "counterflow"
 
 
 class HotFiles:

@@ -97,7 +97,7 @@ def write_shim(java: Path, version: str) -> Path:
     place = hashlib.sha256(os.fsencode(java)).hexdigest()[:8]
     text = SHIM.format(java=shlex.quote(str(java)))
     failures = []
-    for cache in (_user_cache, _temporary_cache):
+    for cache in (_user_cache, private_temporary_directory):
         try:
             home = cache() / f"java-{version}-{place}"
             _write_script(home / "bin" / "java", text)
@@ -133,7 +133,7 @@ def _user_cache() -> Path:
     return base / "counterflow"
 
 
-def _temporary_cache() -> Path:
+def private_temporary_directory() -> Path:
     """A directory of this user under the temporary one: a script found there is run, so it must be ours."""
     cache = Path(tempfile.gettempdir()) / f"counterflow-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)

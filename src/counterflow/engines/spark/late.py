@@ -5,6 +5,8 @@ A file's name says which cell wrote it in which of its batches: a task that Spar
 
 from __future__ import annotations
 
+import uuid
+
 import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
@@ -21,7 +23,8 @@ def write_late_rows(target: str, side: Side, name: str, tables: list[pa.Table]) 
         system, path = fs.FileSystem.from_uri(target) if "://" in target else (fs.LocalFileSystem(), target)
         folder = f"{path}/{side}"
         system.create_dir(folder, recursive=True)
-        pq.write_table(table, f"{folder}/_{name}", filesystem=system)  # Spark ignores names that start so
-        system.move(f"{folder}/_{name}", f"{folder}/{name}.parquet")
+        temporary = f"{folder}/_{name}-{uuid.uuid4().hex}"  # Spark ignores names that start so; two attempts may write
+        pq.write_table(table, temporary, filesystem=system)
+        system.move(temporary, f"{folder}/{name}.parquet")
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"late rows cannot be written to {target!r}: {error}") from error

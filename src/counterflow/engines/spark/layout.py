@@ -24,8 +24,7 @@ from typing import Literal
 
 from counterflow.engines.spark.options import Spark, parse_layout
 from counterflow.errors import OptionError
-from counterflow.spec.expression import Call, Column, Expression, Side
-from counterflow.spec.expression import Literal as Constant
+from counterflow.spec.expression import Column, Expression, Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.spec.split import Equality, without_widening
 
@@ -153,8 +152,8 @@ def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         return _matrix(spec, 1, 1, reason)
     if kind == "hash" and not hashable(spec):
         raise OptionError(
-            "layout='hash' needs an equality of plain columns (or sums of them) in the predicate, and "
-            f"{spec.where!r} has none: use 'auto' or a matrix such as '2x3'"
+            f"layout='hash' needs an equality of plain columns in the predicate, and {spec.where!r} has none: use "
+            "'auto' or a matrix such as '2x3'"
         )
     if kind == "auto":
         return _auto(spec, engine, cores)
@@ -167,8 +166,9 @@ def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         bent = "'home' is for unordered inner joins: a row that waits for others has to be stored where it is searched"
         return _decisive(spec, cells, bent) or _matrix(spec, *_squarest(cells, 1, 1), bent)
     rows, columns = size
-    asked = f"'{rows}x{columns}' was asked for, but "
-    return _decisive(spec, rows * columns, asked) or _matrix(spec, rows, columns, "as asked")
+    asked = _matrix(spec, rows, columns, "as asked")
+    decisive = _decisive(spec, rows * columns, f"'{asked}' was asked for, but ")
+    return asked if decisive is None or decisive == asked else decisive
 
 
 def hashable(spec: JoinSpec) -> tuple[Equality, ...]:
@@ -177,10 +177,7 @@ def hashable(spec: JoinSpec) -> tuple[Equality, ...]:
 
 
 def _cannot_fail(key: Expression) -> bool:
-    key = without_widening(key)
-    if isinstance(key, Call):
-        return key.op in ("+", "-", "*") and key.type.is_integer and all(map(_cannot_fail, key.args))
-    return isinstance(key, Column | Constant)
+    return isinstance(without_widening(key), Column)
 
 
 def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
@@ -206,11 +203,11 @@ def _squarest(cells: int, left_size: float, right_size: float) -> tuple[int, int
 
 
 def _cells(spec: JoinSpec, kind: Literal["home", "hash"], cells: int, reason: str) -> Layout:
-    return Layout(kind, (Grid(cells, 1, decides=_padded(spec)),), reason)
+    return Layout(kind, (Grid(cells, 1, decides=padded_sides(spec)),), reason)
 
 
 def _matrix(spec: JoinSpec, rows: int, columns: int, reason: str) -> Layout:
-    return Layout("matrix", (Grid(rows, columns, decides=_padded(spec)),), reason)
+    return Layout("matrix", (Grid(rows, columns, decides=padded_sides(spec)),), reason)
 
 
 def _decisive(spec: JoinSpec, cells: int, asked: str) -> Layout | None:
@@ -224,6 +221,6 @@ def _decisive(spec: JoinSpec, cells: int, asked: str) -> Layout | None:
     return _matrix(spec, *((1, cells) if spec.how == "right" else (cells, 1)), reason)
 
 
-def _padded(spec: JoinSpec) -> frozenset[Side]:
+def padded_sides(spec: JoinSpec) -> frozenset[Side]:
     padded: list[tuple[Side, bool]] = [("left", spec.pads_left), ("right", spec.pads_right)]
     return frozenset(side for side, pads in padded if pads)

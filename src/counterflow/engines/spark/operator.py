@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from counterflow.engines.spark import state
 from counterflow.engines.spark.blobs import from_blob, pieces
 from counterflow.engines.spark.cell import BEGIN, Cell
-from counterflow.engines.spark.hosts import Job, Outcome, run_job
+from counterflow.engines.spark.hosts import HOST_FILE, Job, Outcome, run_job
 from counterflow.engines.spark.hot_files import HotFiles
 from counterflow.engines.spark.late import write_late_rows
 from counterflow.engines.spark.layout import Layout
@@ -112,7 +112,8 @@ class CounterflowCell(StatefulProcessor):
                     continue
                 table = from_blob(bytes(payload))
                 times = time_values(self.spec.left if side == "left" else self.spec.right, table)
-                batch.event_time_max = max(int(times.max()), batch.event_time_max or BEGIN)
+                newest = int(times.max())
+                batch.event_time_max = max(newest, newest if batch.event_time_max is None else batch.event_time_max)
                 late = np.zeros(len(times), bool) if late_us is None else times <= late_us
                 if counted:
                     batch.totals.count(side, len(times), late=int(late.sum()))
@@ -147,14 +148,14 @@ class CounterflowCell(StatefulProcessor):
         for entry, blob in chunks:
             self._store(directory, entry, blob, files, batch)
         self._forget(directory, [e for e in directory.chunks if e.time_max <= needless[e.side]], files)
-        self._merge_small(directory, files, batch)
+        self._merge_small(directory, files, batch, max(min(needless.values()), _oldest(directory)))
         if self.late_rows is not None:
             for side, tables in batch.late.items():
                 write_late_rows(self.late_rows, side, f"{directory.cell}-{directory.batches:08d}", tables)
         self._commit(directory, watermark, batch)
         batch.took("state_us", began)
         if directory.batches % SWEEP_BATCHES == 0:
-            files.sweep({"host", *(entry.id for entry in directory.chunks)})
+            files.sweep({HOST_FILE, *(entry.id for entry in directory.chunks)})
         yield _counters(cell, batch, directory)
 
     def _run(self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: Batch) -> Any:
@@ -195,8 +196,8 @@ class CounterflowCell(StatefulProcessor):
             self.chunk_state.removeKey((entry.id,))
         files.remove([entry.id for entry in entries])
 
-    def _merge_small(self, directory: Directory, files: HotFiles, batch: Batch) -> None:
-        for group in list(state.mergeable(directory.chunks, self.spec)):
+    def _merge_small(self, directory: Directory, files: HotFiles, batch: Batch, needless: int) -> None:
+        for group in list(state.mergeable(directory.chunks, self.spec, needless)):
             tables = [state.decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
             side = self.spec.left if group[0].side == "left" else self.spec.right
             merged = pa.concat_tables(tables).combine_chunks()
@@ -215,6 +216,10 @@ class CounterflowCell(StatefulProcessor):
 def _watermark(timer_values: Any) -> int:
     """BEGIN before there is one: Spark says 0 then, which would make rows of 1970 and before late."""
     return timer_values.getCurrentWatermarkInMs() * 1000 or BEGIN
+
+
+def _oldest(directory: Directory) -> int:
+    return min((entry.time_min for entry in directory.chunks), default=0)
 
 
 def _since(directory: Directory) -> int:

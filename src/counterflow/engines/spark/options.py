@@ -30,7 +30,9 @@ class Spark:
     def __post_init__(self) -> None:
         parse_layout(self.layout)
         if self.rates is not None and not (
-            isinstance(self.rates, tuple | list) and len(self.rates) == 2 and all(rate > 0 for rate in self.rates)
+            isinstance(self.rates, tuple | list)
+            and len(self.rates) == 2
+            and all(isinstance(rate, int | float) and rate > 0 for rate in self.rates)
         ):
             raise OptionError(
                 f"rates={self.rates!r}: give rows a second of the left and the right stream, both above 0"

@@ -20,7 +20,7 @@ from counterflow.engines.spark.layout import SIDES, Grid
 from counterflow.engines.spark.routing import has_row_windows
 from counterflow.engines.spark.windows import Rows, clipped, rows_of
 from counterflow.kernels.ring import Ring
-from counterflow.kernels.times import saturating_subtract
+from counterflow.kernels.times import INT64, saturating_subtract
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
@@ -92,6 +92,8 @@ class RankedCell(Cell):
 
     def _first_after(self, side: Side, time: int) -> int:
         """The number of the first row after this time."""
+        if time < INT64.min:
+            return self._ring(side).first
         return int(self._ring(side).search(np.array([clipped(time)]), "right", "time")[0])
 
     # --- what rows look for
@@ -109,7 +111,7 @@ class RankedCell(Cell):
 
     def _before(self, rows: Rows, time: int) -> Rows:
         rows = self._anywhere(rows)
-        upto = np.where(rows.times <= clipped(time), self._first_after("right", time) - 1, -1)
+        upto = np.where((rows.times <= clipped(time)) & (time >= INT64.min), self._first_after("right", time) - 1, -1)
         return rows.within(rows.batch.low, np.minimum(rows.batch.high, upto))
 
     def _undecided(self, side: Side, before: int, watermark: int) -> Rows:

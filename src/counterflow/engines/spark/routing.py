@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.blobs import gathered, to_blob
+from counterflow.engines.spark.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.engines.spark.layout import Layout, Route, hashable
 from counterflow.engines.spark.worker import settle_worker
 from counterflow.errors import EvaluationError
@@ -32,7 +32,8 @@ HEARTBEAT = "none"  # the side of a message that carries no rows: it only lets e
 
 # Where results depend on the order of rows, it is (time, side, source, tie): the physical stream's number, and a hash
 # of the whole row in place of its position, which a distributed stream does not have.
-SOURCE, TIE = "_counterflow_source", "_counterflow_tie"
+RESERVED = "_counterflow_"
+SOURCE, TIE = f"{RESERVED}source", f"{RESERVED}tie"
 
 
 def has_row_windows(spec: JoinSpec) -> bool:
@@ -68,7 +69,8 @@ def pack(
             table = table if table.schema == schema else table.cast(schema)
             if TIE in table.schema.names:
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
-            yield _packed(layout, list(_messages(spec, layout, side_spec, table)))
+            for messages in _sendable(_messages(spec, layout, side_spec, table)):
+                yield _packed(layout, messages)
 
     name = f"counterflow pack {side}{f' {source}' if source else ''} into {layout}"
     counterflow_pack.__name__ = counterflow_pack.__qualname__ = name  # what Spark's plans and UI show
@@ -86,6 +88,20 @@ def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -
                 blob = to_blob(part)
                 for target in targets:
                     yield Message(target.cell, side.side, target.stored, target.counted, blob)
+
+
+def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:
+    """Together at most some blobs of the largest size."""
+    waiting: list[Message] = []
+    size = 0
+    for message in messages:
+        waiting.append(message)
+        size += len(message.payload or b"")
+        if size >= BLOB_BYTES_MAX:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _codes(spec: JoinSpec, route: Route, side: Side, table: pa.Table, times: Array) -> Array:

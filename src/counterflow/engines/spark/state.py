@@ -99,14 +99,14 @@ def read_directory(text: str | None, fingerprint: str) -> Directory | None:
     try:
         data = json.loads(text)
         found = data.pop("format")
+        if found != FORMAT:
+            raise StateError(f"the checkpoint's join state has format {found}, this version reads {FORMAT}: start anew")
         chunks = [ChunkEntry(**entry) for entry in data.pop("chunks")]
         directory = Directory(totals=Totals(**data.pop("totals")), chunks=chunks, **data)
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
             f"the checkpoint's join state cannot be read ({error}): start with a new checkpointLocation"
         ) from error
-    if found != FORMAT:
-        raise StateError(f"the checkpoint's join state has format {found}, this version reads {FORMAT}: start anew")
     if directory.fingerprint != fingerprint:
         raise StateError(
             "the checkpoint belongs to another join. It was written by:\n"
@@ -135,20 +135,21 @@ def new_chunk(side: SideSpec, table: pa.Table) -> tuple[ChunkEntry, bytes]:
     return ChunkEntry(uuid.uuid4().hex, side.side, len(table), len(blob), *span), blob
 
 
-def mergeable(entries: list[ChunkEntry], spec: JoinSpec) -> Iterator[list[ChunkEntry]]:
+def mergeable(entries: list[ChunkEntry], spec: JoinSpec, needless: int) -> Iterator[list[ChunkEntry]]:
     """Groups of small chunks of a side that should be one, so that a cell never has many of them.
 
     A row is rewritten once for each tier, so writing stays proportional to the rows; and since a chunk is kept
     until its last row expires, a merged one must not span more than a part of the window.
     """
     groups: dict[tuple[Side, int], list[ChunkEntry]] = {}
+    delay = max((entry.time_max for entry in entries), default=0) - needless  # rows wait for the watermark, too
     for entry in entries:
         if entry.rows * MERGE_CHUNKS > BLOB_ROWS_MAX:
             continue
         window = (spec.left if entry.side == "left" else spec.right).window
         group = groups.setdefault((entry.side, entry.tier), [])
         times = [t for e in (*group, entry) for t in (e.time_min, e.time_max)]
-        if window.kind == "duration" and max(times) - min(times) > window.size // MERGE_SPAN:
+        if window.kind == "duration" and max(times) - min(times) > max(window.size, delay) // MERGE_SPAN:
             group.clear()
         group.append(entry)
         if len(group) == MERGE_CHUNKS:

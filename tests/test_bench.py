@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -93,3 +97,78 @@ def test_readable(capsys):
     show({"machine": machine, "versions": {"python": "3.11"}, "results": [row], "remarks": ["no limit"]})
     printed = capsys.readouterr().out
     assert "a machine, 2 cores, 16 GiB" in printed and "2 G comparisons/s" in printed and "no limit" in printed
+
+
+# --- spark
+
+
+def bench_spark(folder, *options, **more):
+    """A process of its own: it starts a session with its own settings, and temporary files go to `folder`."""
+    code = "from counterflow.cli.main import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "bench", "spark", "--smoke", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spark_report(tmp_path_factory):
+    process = bench_spark(tmp_path_factory.mktemp("bench"), "--json")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def test_spark_output_was_checked(spark_report):
+    assert all(row["verified"] is True for row in spark_report["results"]) and spark_report["ratios"]["verified"]
+    assert {(row["case"], row["through"]) for row in spark_report["results"]} == {
+        ("band", "counterflow"), ("band", "identity"), ("band", "spark_bucket_explode"), ("band", "spark_grid"),
+        ("equi", "counterflow"), ("equi", "spark_native"), ("memory", "counterflow"),
+    }  # fmt: skip
+
+
+def test_spark_rows_say_what_they_measured(spark_report):
+    assert spark_report["benchmark"] == "spark" and spark_report["smoke"] and "pyspark" in spark_report["versions"]
+    shape = {"window_rows", "batch_rows", "domain", "partitions", "state_store", "batches", "batch_ms_p50"}
+    measured = {"runs", "batch_ms_p90", "delay_ms_p50", "tuples_per_s", "add_batch_ms", "query_planning_ms",
+                "latest_offset_ms", "wal_commit_ms", "commit_offsets_ms", "state_commit_ms"}  # fmt: skip
+    ours = {"layout", "unpack_us", "join_us", "host_us", "state_us", "hot_hits", "rebuilds", "state_bytes"}
+    for row in spark_report["results"]:
+        assert set(row) >= shape, row
+        assert row["case"] == "memory" or set(row) >= measured, row
+        assert row["case"] == "memory" or row["through"] != "counterflow" or set(row) >= ours, row
+        assert row["through"] == "identity" or (row["pairs"] > 0 and row["matches_per_row"] > 0.1), row
+
+
+def test_spark_ratios(spark_report):
+    from counterflow.bench.spark import ASKED
+
+    assert set(spark_report["ratios"]) == {*ASKED, "verified"}
+    assert all(spark_report["ratios"][name] > 0 for name in ("band_to_identity", "equi_to_native"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is measured on Linux")
+def test_spark_memory(spark_report):
+    (row,) = (row for row in spark_report["results"] if row["case"] == "memory")
+    assert row["batches"] == 5 and row["workers_first"] > 0 and row["worker_bytes_first"] > 1 << 20
+    assert row["growth_bytes"] == row["worker_bytes_last"] - row["worker_bytes_first"]
+    assert spark_report["ratios"]["memory_growth_bytes"] == row["growth_bytes"]
+
+
+def test_spark_can_be_interrupted(tmp_path):
+    process = bench_spark(tmp_path)
+    for line in process.stderr:
+        if "identity" in line:  # a query runs, or is about to
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and not list(tmp_path.glob("counterflow-bench-*"))
+
+
+def test_spark_readable(spark_report, capsys):
+    from counterflow.cli.bench import show_spark
+
+    show_spark(spark_report)
+    printed = capsys.readouterr().out
+    assert "band_to_identity: asked at least 0.7, seen" in printed and "memory of the workers over 5 batches" in printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -16,19 +17,32 @@ RATES = ("comparisons_per_s", "tuples_per_s")
 RATIOS = ("ratio_to_limit", "ratio_to_counterflow", "probe_cost_ratio")
 
 
-@app.callback()
-def root() -> None:
-    pass  # so that `kernels` stays a command of its own while it is the only one
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")]
 
 
 @app.command()
-def kernels(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")] = False,
-) -> None:
+def kernels(as_json: Json = False, smoke: Smoke = False) -> None:
     """Scan, prefilter, hash and band indexes, the finite join, and hard cases."""
     from counterflow.bench.kernels import bench_kernels
 
+    _measure(bench_kernels, smoke, as_json, show)
+
+
+@app.command()
+def spark(as_json: Json = False, smoke: Smoke = False) -> None:
+    """Band join and equi-join on Spark, beside an identity operator and Spark's own joins; workers' memory."""
+    from counterflow.bench.spark import bench_spark
+
+    _measure(bench_spark, smoke, as_json, show_spark)
+
+
+def _measure(
+    measure: Callable[[bool, Callable[[str], None]], dict[str, Any]],
+    smoke: bool,
+    as_json: bool,
+    print_report: Callable[[dict[str, Any]], None],
+) -> None:
     with notes.status("starting") as status:
 
         def note(text: str) -> None:
@@ -36,21 +50,27 @@ def kernels(
             if not notes.is_terminal:
                 notes.print(text)
 
-        report = bench_kernels(smoke, note)
+        report = measure(smoke, note)
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        show(report)
+        print_report(report)
     if not all(row["verified"] for row in report["results"]):
         notes.print("[bold red]some output was wrong:[/] see the rows that are not verified")
         raise typer.Exit(1)
 
 
-def show(report: dict[str, Any]) -> None:
+def _console(report: dict[str, Any]) -> Console:
+    """On which the machine and the versions are printed already."""
     console = Console(width=None if notes.is_terminal else 140, highlight=False)
     machine = report["machine"]
     console.print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB")
     console.print(", ".join(f"{name} {version}" for name, version in report["versions"].items()))
+    return console
+
+
+def show(report: dict[str, Any]) -> None:
+    console = _console(report)
     headings = (
         "path",
         "through",
@@ -92,3 +112,52 @@ def _rate(row: dict[str, Any]) -> str:
             unit = name.removesuffix("_per_s")
             return f"{row[name] / 1e9:.3g} G {unit}/s" if row[name] >= 1e9 else f"{row[name] / 1e6:.3g} M {unit}/s"
     return f"{row['seconds']:.3f} s" if "seconds" in row else f"{row['probe_ns']:.0f} ns a probe"
+
+
+# --- spark
+
+SPARK_COLUMNS = {
+    "case": "case",
+    "through": "through",
+    "window_rows": "window",
+    "layout": "layout",
+    "batch_ms_p50": "batch ms",
+    "add_batch_ms": "addBatch",
+    "query_planning_ms": "plan",
+    "state_commit_ms": "commit",
+    "join_us": "join us",
+    "state_us": "state us",
+    "tuples_per_s": "tuples/s",
+    "matches_per_row": "matches",
+    "verified": "verified",
+}
+
+
+def show_spark(report: dict[str, Any]) -> None:
+    from counterflow.bench.spark import ASKED
+
+    console = _console(report)
+    table = Table(*SPARK_COLUMNS.values())
+    for row in report["results"]:
+        table.add_row(*(_shown(row.get(name)) for name in SPARK_COLUMNS))
+    console.print(table)
+    for row in report["results"]:
+        if "growth_bytes" in row:
+            sizes = " to ".join(f"{row[f'worker_bytes_{when}'] / 2**20:.0f} MiB" for when in ("first", "last"))
+            console.print(f"memory of the workers over {row['batches']} batches: {sizes}")
+    for name, asked in ASKED.items():
+        seen = report["ratios"][name]
+        if seen is not None:
+            console.print(f"{name}: asked {asked or '-'}, seen {_shown(seen)}")
+    for remark in report["remarks"]:
+        console.print(remark)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

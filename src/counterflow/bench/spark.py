@@ -37,7 +37,7 @@ PARTITIONS = CORES = 2
 POLL_S = 0.2
 SAMPLE_EVERY = 10  # micro-batches between two looks at the workers' memory
 HELD = "Pss_Anon:", "Pss_Shmem:"
-SAMPLES = 5  # of which the median is taken, at the start and at the end
+SAMPLES = 10  # of which the median is taken, at the start and at the end
 
 # What the ratios should be.
 ASKED = {
@@ -68,7 +68,7 @@ class Sizes:
     trial_batches: int = 3
     memory_batch_rows: int = 1_000
     memory_window: int = 20_000
-    memory_settle: int = 40
+    memory_settle: int = 50
     memory_batches: int = 500
 
 

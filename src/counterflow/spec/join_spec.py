@@ -64,6 +64,9 @@ class JoinSpec:
         """The predicate taken apart, for access paths."""
         return split(self.predicate)
 
+    def side(self, side: Side) -> SideSpec:
+        return self.left if side == "left" else self.right
+
     @property
     def pads_left(self) -> bool:
         """Whether an unmatched left tuple is a result."""

@@ -111,7 +111,7 @@ class CounterflowCell(StatefulProcessor):
                 if side == HEARTBEAT:
                     continue
                 table = from_blob(bytes(payload))
-                times = time_values(self.spec.left if side == "left" else self.spec.right, table)
+                times = time_values(self.spec.side(side), table)
                 newest = int(times.max())
                 batch.event_time_max = max(newest, newest if batch.event_time_max is None else batch.event_time_max)
                 late = np.zeros(len(times), bool) if late_us is None else times <= late_us
@@ -131,19 +131,19 @@ class CounterflowCell(StatefulProcessor):
         chunks: list[tuple[ChunkEntry, bytes]] = []
         for (side, stored), tables in batch.tables.items():
             for part in pieces(pa.concat_tables(tables)):
-                entry, blob = state.new_chunk(self.spec.left if side == "left" else self.spec.right, part)
+                entry, blob = state.new_chunk(self.spec.side(side), part)
                 new.append((side, blob, stored))
                 if stored:
                     chunks.append((entry, blob))
-        idle = new_cell(self.spec, self.layout.grid(cell))
-        if new or idle.waits:
+        empty = new_cell(self.spec, self.layout.grid(cell))
+        if new or empty.waits:
             job = Job(directory.cell, directory.version, uuid.uuid4().hex, new, _since(directory), watermark)
             began = time.perf_counter_ns()
-            outcome = yield from self._run(job, files, idle, directory, batch)
+            outcome = yield from self._run(job, files, empty, directory, batch)
             batch.took("host_us", began)
             needless, directory.version = outcome.needless, job.new_version
         else:
-            needless = idle.forget(watermark)  # of empty windows: the hot ones forget with the next rows
+            needless = empty.forget(watermark)  # of empty windows: the hot ones forget with the next rows
         began = time.perf_counter_ns()
         for entry, blob in chunks:
             self._store(directory, entry, blob, files, batch)
@@ -199,7 +199,7 @@ class CounterflowCell(StatefulProcessor):
     def _merge_small(self, directory: Directory, files: HotFiles, batch: Batch, needless: int) -> None:
         for group in list(state.mergeable(directory.chunks, self.spec, needless)):
             tables = [state.decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
-            side = self.spec.left if group[0].side == "left" else self.spec.right
+            side = self.spec.side(group[0].side)
             merged = pa.concat_tables(tables).combine_chunks()
             self._store(directory, *state.new_chunk(side, merged), files, batch)
             self._forget(directory, group, files)

@@ -73,7 +73,7 @@ class RankedCell(Cell):
             return
         times = self._noted(side, "time", np.arange(first, ring.next))
         position = other.search(times, "left" if side == "left" else "right", "time")  # the left row comes first
-        met = (self.spec.right if side == "left" else self.spec.left).window
+        met = self.spec.side(opposite(side)).window
         if met.kind == "rows":
             horizon = position - met.size
         elif met.reach is None:
@@ -133,7 +133,7 @@ class RankedCell(Cell):
         ready = self._first_after(side, watermark)
         if watermark >= END:
             return ready
-        window = (self.spec.left if side == "left" else self.spec.right).window
+        window = self.spec.side(side).window
         first = ready - window.size if window.kind == "rows" else self._first_after(side, watermark - self.reach[side])
         return max(first, self._ring(side).first)
 

@@ -57,7 +57,7 @@ def pack(
     spec: JoinSpec, layout: Layout, side: Side, source: int = 0
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Of one physical stream of a side. Where order matters its rows carry their TIE as the last column."""
-    side_spec = spec.left if side == "left" else spec.right
+    side_spec = spec.side(side)
     schema = side_spec.schema
     if is_order_sensitive(spec):
         schema = schema.append(pa.field(TIE, pa.int64()))

@@ -146,7 +146,7 @@ def mergeable(entries: list[ChunkEntry], spec: JoinSpec, needless: int) -> Itera
     for entry in entries:
         if entry.rows * MERGE_CHUNKS > BLOB_ROWS_MAX:
             continue
-        window = (spec.left if entry.side == "left" else spec.right).window
+        window = spec.side(entry.side).window
         group = groups.setdefault((entry.side, entry.tier), [])
         times = [t for e in (*group, entry) for t in (e.time_min, e.time_max)]
         if window.kind == "duration" and max(times) - min(times) > max(window.size, delay) // MERGE_SPAN:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX
+from counterflow.engines.spark.layout import padded_sides
 from counterflow.engines.spark.routing import SOURCE, TIE, has_row_windows
 from counterflow.kernels.store import Batch, WindowStore, passing, predicate_columns
 from counterflow.kernels.times import INT64, time_bounds, time_values
@@ -48,12 +49,12 @@ def rows_of(spec: JoinSpec, side: Side, table: pa.Table, numbers: Array | None =
 
     `numbers` are the rows' own in their window; they go with them.
     """
-    side_spec = spec.left if side == "left" else spec.right
+    side_spec = spec.side(side)
     table = table.combine_chunks()
     columns = predicate_columns(spec.predicate, side, table)
     times = time_values(side_spec, table)
     ranked = has_row_windows(spec)  # then each row counts, whether it can match or not
-    padded = spec.pads_left if side == "left" else spec.pads_right
+    padded = side in padded_sides(spec)
     order = None if padded or ranked else passing(spec.parts.filters(side), side, columns, len(table))
     if order is None:
         order = np.arange(len(table))
@@ -153,7 +154,7 @@ class SideWindow:
     def payload(self, numbers: Array) -> tuple[Array, pa.Table, Array]:
         """The rows with these numbers, and their times, ordered by segment: first of all that order."""
         if not len(numbers):
-            schema = (self.spec.left if self.side == "left" else self.spec.right).schema
+            schema = self.spec.side(self.side).schema
             return numbers, schema.empty_table(), np.empty(0, np.int64)
         firsts = np.array([s.first for s in self.segments])
         segment = np.searchsorted(firsts, numbers, "right") - 1

@@ -16,7 +16,7 @@ from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import pack
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, benchmark_inputs, table_of, window_of
-from streams import read_stream, results, run_available, write_batches
+from streams import THOROUGH, read_stream, results, run_available, write_batches
 from test_contract import HOWS, expected
 from test_contract import results as results_of
 
@@ -152,12 +152,34 @@ def test_the_same_sequence_for_every_layout_and_batch_size(spark, tmp_path):
     left, right = unique_times(13, 60), unique_times(14, 60)
     options = dict(where="l.x < r.x AND l.s = r.s", time="ts", window="9 seconds", how="inner", ordered=True)
     want = without_sentinels(expected(left, right, **options))
-    for number, (layout, cuts) in enumerate(
-        [("1x1", [1, 2]), ("2x2", [30]), ("3x1", []), ("home", [20, 40]), ("hash", [7])]
-    ):
+    runs = [("1x1", [1, 2]), ("2x2", [30]), ("hash", [7])]
+    more = [("3x1", []), ("home", [20, 40])]
+    for number, (layout, cuts) in enumerate(runs + more if THOROUGH else runs):
         tables = {"left": left, "right": right}
         found, _ = stream_out(spark, tmp_path / str(number), tables, cuts, options, cf.Spark(layout=layout))
         assert found == want, layout
+
+
+@pytest.mark.parametrize("layout", ["1x1", "2x2", "3x1", "home", "hash"] if THOROUGH else ["home"])
+def test_micro_batches_of_one_row_to_100_000(spark, tmp_path, layout):
+    """Rows out of order inside the delay; the large batch is searched by compiled kernels."""
+    rng = random.Random(5)
+    inputs = benchmark_inputs(rows=101_001, seconds=3600, domain=3000)
+    for name, table in zip(("left", "right"), inputs, strict=True):
+        shuffled = table.take(pa.array(sorted(range(len(table)), key=lambda i: i + rng.randint(0, 1500))))
+        write_batches(tmp_path / name, [shuffled[:1], shuffled[1:1001], shuffled[1001:]])
+    streams = [read_stream(spark, tmp_path / n, t) for n, t in zip(("left", "right"), inputs, strict=True)]
+    where = "l.x = r.a AND abs(l.y - r.b) <= 99" if layout == "hash" else BENCHMARK
+    options = dict(where=where, time="ts", window=("5 minutes", "3 minutes"))
+    joined = cf.window_join(*streams, engine=cf.Spark(layout=layout), **options)
+    run_available(joined, tmp_path)
+    want, found = cf.window_join(*inputs, **options), results(spark, joined, tmp_path)
+    assert len(want) > 20_000
+
+    def pairs(table):
+        return sorted(zip(table["z"].to_pylist(), table["c"].to_pylist(), strict=True))
+
+    assert pairs(found) == pairs(want)
 
 
 def test_several_streams_a_side(spark, tmp_path):

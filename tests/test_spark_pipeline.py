@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import counterflow as cf
 from counterflow.engines.spark.java import ensure_java
 from inputs import table_of
-from streams import cut, write_batches
+from streams import THOROUGH, cut, write_batches
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "pipeline"
 
@@ -71,3 +71,6 @@ def test_a_pipeline_goes_on_with_new_files(tmp_path):
     feed(60, 120)
     pipeline(tmp_path, "run")  # an incremental update: from the checkpoint
     check(120)
+    if THOROUGH:
+        pipeline(tmp_path, "run", "--full-refresh", "near")  # from nothing: the table is emptied first
+        check(120)

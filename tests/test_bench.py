@@ -158,7 +158,7 @@ def test_spark_memory(spark_report):
 def test_spark_can_be_interrupted(tmp_path):
     process = bench_spark(tmp_path)
     for line in process.stderr:
-        if "memory" in line:  # a query runs, or is about to
+        if "band" in line:  # a query runs, or is about to
             break
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()

@@ -126,15 +126,18 @@ def without_sentinels(found: list) -> list:
     ("window", "where", "layout", "how", "ordered"),
     [
         ("duration", "l.x BETWEEN r.x - 2 AND r.x + 2", "home:3", "inner", False),
-        ("asymmetric", "l.k = r.k", "hash", "inner", False),
         ("asymmetric", "l.x BETWEEN r.x - 1 AND r.x + 1", "2x2", "left", False),
         ("duration", "l.s = r.s AND l.x > 0 AND r.x > 2", "hash:3", "full", True),
+        ("rows", "abs(l.x - r.x) <= 1", "2x2", "anti", True),
         ("duration", "l.x < r.x AND l.x > 3", "auto", "full", False),
+    ]
+    + [
+        ("asymmetric", "l.k = r.k", "hash", "inner", False),
         ("open", "l.x = r.x", "1x2", "semi", False),
         ("asymmetric", "abs(l.x - r.x) <= 1", "auto", "right", True),
-        ("rows", "abs(l.x - r.x) <= 1", "2x2", "anti", True),
         ("mixed", "l.x < r.x", "auto", "full", False),
-    ],
+    ]
+    * THOROUGH,
 )
 def test_streams_that_wait_for_the_watermark(spark, tmp_path, window, where, layout, how, ordered):
     left, right = unique_times(11, 40), unique_times(12, 30)

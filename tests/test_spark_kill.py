@@ -22,7 +22,7 @@ from inputs import benchmark_inputs
 from streams import THOROUGH, cut, results, run_available, write_batches
 
 ROUNDS = 4 if THOROUGH else 1  # how often each kill is repeated
-BATCHES = 8  # in each round
+BATCHES = 7  # in each round
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_driver_and_full_disk(spark, tmp_path, inputs, rng, monkeypatch):
 def test_stop(spark, tmp_path, inputs, rng):
     """`query.stop()` in the middle of batches, again and again; the last run goes to the end."""
     layout, how = "hash:2", "inner"
-    for _ in range(3 * ROUNDS):
+    for _ in range(2 * ROUNDS):
         joined = join(spark, tmp_path, layout, how)
         sink = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
         query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()

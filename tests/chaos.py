@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -31,18 +32,32 @@ def join(spark, folder: Path, layout: str, how: str):
     return cf.window_join(*streams, how=how, engine=cf.Spark(layout=layout), **options_of(layout))
 
 
-def fill_disk() -> None:
+@contextmanager
+def full_disk():
     """In the cells' workers no file can grow beyond 100 bytes: hot copies fail as they do on a full disk."""
     from counterflow.engines.spark import operator
 
-    class CellOnFullDisk(operator.CounterflowCell):
+    original = operator.CounterflowCell
+
+    class CellOnFullDisk(original):
         def init(self, handle) -> None:
             import resource
 
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            _, most = self.limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
             super().init(handle)
 
+        def close(self) -> None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+            super().close()
+
     operator.CounterflowCell = CellOnFullDisk
+    try:
+        yield
+    finally:
+        operator.CounterflowCell = original
 
 
 def run(folder: Path, layout: str, how: str, master: str) -> None:
@@ -51,11 +66,7 @@ def run(folder: Path, layout: str, how: str, master: str) -> None:
 
     settings = {"spark.local.dir": str(folder / "local"), "spark.executor.memory": "700m"}
     spark = local_session("victim", partitions=4, master=master, settings=settings)
-    if os.environ.get("COUNTERFLOW_FULL_DISK"):
-        fill_disk()
-    query = run_available(join(spark, folder, layout, how), folder)
-    failed = sum(row["copies_failed"] for p in query.recentProgress for row in p["observedMetrics"].values())
-    (folder / "copies_failed").write_text(str(failed))
+    run_available(join(spark, folder, layout, how), folder)
     spark.stop()
 
 

@@ -67,7 +67,7 @@ class Run:
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("window", STREAM_WINDOWS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     left=tables(20),
     right=tables(20),

@@ -86,7 +86,7 @@ class Query:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     left=tables(16),
     right=tables(16),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 from counterflow.bench.finite import measure_finite
 from counterflow.bench.indexes import measure_indexes
 from counterflow.bench.limit import Limit, load_limit
-from counterflow.bench.machine import machine, versions
+from counterflow.bench.machine import heading
 from counterflow.bench.report import SMOKE, Note, Report, Sizes
 from counterflow.bench.robust import measure_robust
 from counterflow.bench.scans import measure_scans
@@ -20,13 +19,7 @@ def bench_kernels(smoke: bool, note: Note) -> dict[str, Any]:
     """All measurements; with `smoke` as small as they can be, to see that they work."""
     if os.environ.get("COUNTERFLOW_COMPILE") == "never":
         raise OptionError("COUNTERFLOW_COMPILE=never: there are no compiled kernels to measure then")
-    found: dict[str, Any] = {
-        "benchmark": "kernels",
-        "smoke": smoke,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": versions(),
-    }
+    found = heading("kernels", smoke)
     report = Report(SMOKE if smoke else Sizes(), note)
     limit = load_limit()
     if not isinstance(limit, Limit):

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import platform
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb")
+PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb", "pyspark")
+
+
+def heading(benchmark: str, smoke: bool) -> dict[str, Any]:
+    """What stands at the top of every report."""
+    return {
+        "benchmark": benchmark,
+        "smoke": smoke,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": versions(),
+    }
 
 
 def machine() -> dict[str, Any]:

@@ -13,13 +13,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterflow.bench.machine import machine, versions
+from counterflow.bench.machine import heading
 from counterflow.bench.report import Note, Row
 from counterflow.engines.spark.options import PROVIDER, ROCKSDB
 from counterflow.engines.spark.session import local_session
@@ -232,15 +230,8 @@ class Bench:
 
 def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
     """All measurements; with `smoke` as small as they can be, to see that they work."""
-    found: dict[str, Any] = {
-        "benchmark": "spark",
-        "smoke": smoke,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": versions(),
-    }
+    found = heading("spark", smoke)
     with _session(note) as (session, folder):
-        found["versions"]["pyspark"] = version("pyspark")
         bench = Bench(SMOKE if smoke else Sizes(), session, folder, note)
         # Memory first, while the workers are new: windows of queries that have ended stay in them for some minutes.
         seen = {**_measure_memory(bench), **_measure_bands(bench), **_measure_equalities(bench)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -155,8 +156,14 @@ def check_engine(name: str) -> str:
     return name
 
 
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4j logs a Ctrl-C that lands in one of its calls, with a traceback; we say so in one word."""
+    return not record.getMessage().startswith("KeyboardInterrupt while sending command")
+
+
 def main() -> None:
     """Run the command line; a Counterflow error is one line, not a traceback."""
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         app()
     except CounterflowError as error:

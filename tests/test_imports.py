@@ -13,8 +13,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
 LAYERS = [
     "errors",
     "suggest",
+    "jit",
     "spec",
     "reference",
+    "lockfree",
     "kernels",
     "protocols",
     "explanation",

@@ -7,7 +7,9 @@ Importing this package starts no JVM and compiles nothing.
 """
 
 from counterflow.api import explain, query_metrics, window_join
-from counterflow.engines.local.engine import Local
+from counterflow.engines.local.joined import JoinedStream
+from counterflow.engines.local.options import Local
+from counterflow.engines.local.streams import Punctuation, Stream, stream, watermark
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import (
     ColumnError,
@@ -32,12 +34,15 @@ __all__ = [
     "CounterflowError",
     "EvaluationError",
     "InputError",
+    "JoinedStream",
     "Local",
     "MissingDependencyError",
     "OptionError",
     "PredicateError",
+    "Punctuation",
     "Spark",
     "StateError",
+    "Stream",
     "TimeError",
     "UnsupportedError",
     "WindowError",
@@ -48,6 +53,8 @@ __all__ = [
     "query_metrics",
     "right",
     "rows",
+    "stream",
+    "watermark",
     "window",
     "window_join",
 ]

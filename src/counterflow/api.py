@@ -6,10 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.engines.local.engine import Local, join_tables
+from counterflow.engines.local.engine import join_tables
+from counterflow.engines.local.joined import join_streams
+from counterflow.engines.local.options import Local
+from counterflow.engines.local.sources import is_stream, open_side
+from counterflow.engines.local.tables import as_table
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import InputError, OptionError
 from counterflow.explanation import Explanation
+from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.spec.python_expressions import Expr
 
@@ -31,8 +36,9 @@ def window_join(
     Parameters
     ----------
     left, right
-        Two Spark DataFrames (streaming or static), or two tables: Arrow, pandas, polars, or anything else that
-        exports Arrow data. A list of them is a side with several physical streams.
+        Two Spark DataFrames (streaming or static); or two tables (Arrow, pandas, polars, or anything else that
+        exports Arrow data); or streams in this process: `cf.stream(...)`, the result of another join of streams, or
+        one of these and a table. A list of them is a side with several physical streams.
     where
         A SQL condition over `l.` and `r.` columns with Spark's meaning, or the same as a Python expression
         (`cf.left.x`, `cf.band("x", "a", 10)`).
@@ -53,14 +59,16 @@ def window_join(
 
     Returns
     -------
-    A Spark DataFrame for Spark DataFrames, otherwise an Arrow table: the left columns, the right columns, and
-    `pair_time`, the time of the pair's later tuple.
+    A Spark DataFrame for Spark DataFrames, an Arrow table for tables, a `JoinedStream` (an iterator of Arrow batches)
+    if a side is a stream: the left columns, the right columns, and `pair_time`, the time of the pair's later tuple.
     """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
         spark = _spark_engine(left, right, engine)
         return spark.join_dataframes(left, right, options, engine or Spark())
     local = _local_engine(engine)
+    if is_stream(left) or is_stream(right):
+        return join_streams(left, right, options, local)
     left_table, right_table = as_table(left, "left"), as_table(right, "right")
     spec = build_spec(left_table.schema, right_table.schema, **options)
     return join_tables(spec, left_table, right_table, local)
@@ -85,12 +93,22 @@ def explain(
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
     else:
         _local_engine(engine)
-        schemas = [as_table(t, side).schema for t, side in ((left, "left"), (right, "right"))]
-        spec: JoinSpec = build_spec(*schemas, **options)
+        streaming = is_stream(left) or is_stream(right)
+        schemas = _schema(left, "left", streaming), _schema(right, "right", streaming)
+        spec: JoinSpec = build_spec(*schemas, streaming=streaming, **options)
         explanation = Explanation(spec, engine="in process, algorithm kang")
     if show:
         print(explanation)
     return explanation
+
+
+def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
+    if not streaming:
+        return as_table(data, side).schema
+    columns = open_side(data, side)[1]
+    if columns.schema is None:
+        raise InputError(f"the {side} stream's columns are known from its first batch on: name them with schema=")
+    return columns.schema
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
@@ -108,7 +126,7 @@ def _is_spark(data: Any) -> bool:
 
 def _local_engine(engine: Any) -> Local:
     if isinstance(engine, Spark):
-        raise InputError("engine=cf.Spark(...) joins Spark DataFrames, these are tables: use spark.createDataFrame")
+        raise InputError("engine=cf.Spark(...) joins Spark DataFrames, these are none: use spark.createDataFrame")
     if engine is not None and not isinstance(engine, Local):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     return engine or Local()
@@ -131,54 +149,3 @@ def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
     from counterflow.engines.spark import engine as spark_engine
 
     return spark_engine
-
-
-def as_table(data: Any, side: str) -> pa.Table:
-    """Anything tabular as an Arrow table; several physical streams of a side one after the other."""
-    if isinstance(data, list | tuple) and data:
-        return _together([as_table(part, side) for part in data], side)
-    try:
-        table = _to_arrow(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"the {side} input ({type(data).__name__}) cannot be converted to Arrow: {error}") from error
-    if table is None:
-        raise InputError(
-            f"the {side} input is a {type(data).__name__}: expected a Spark DataFrame, an Arrow, pandas or polars "
-            "table, or an object that exports Arrow data"
-        )
-    return _without_views(table)
-
-
-def _together(tables: list[pa.Table], side: str) -> pa.Table:
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"the {side} inputs differ, but are to be one side: {error}") from error
-
-
-def _to_arrow(data: Any) -> pa.Table | None:
-    kind = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pa.RecordBatchReader):
-        return data.read_all()
-    if kind == "pandas.DataFrame":
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
-    if kind == "polars.LazyFrame":
-        data, kind = data.collect(), "polars.DataFrame"
-    if kind == "polars.DataFrame":
-        import polars
-
-        return data.to_arrow(compat_level=polars.CompatLevel.oldest())
-    if hasattr(data, "__arrow_c_stream__") and not kind.endswith(".Series"):
-        return pa.table(data)
-    return None
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Arrow cannot yet gather rows of its view types: they become the plain ones."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
-    return table.cast(pa.schema(fields)) if any(field.type in plain for field in table.schema) else table

@@ -16,15 +16,8 @@ from counterflow.bench.inputs import PROBING, STORED, Inputs, Kind, hash_inputs,
 from counterflow.bench.report import Measurement, Report, Row, interleave, timed
 from counterflow.bench.scans import filled_store, pairs_of
 from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled.window import (
-    CHAINS,
-    CHAINS_PER_ROW,
-    EMPTY,
-    STATUS,
-    CompiledWindow,
-    Keyed,
-    kernel_array,
-)
+from counterflow.kernels.compiled.predicate import Keyed, kernel_array
+from counterflow.kernels.compiled.window import CHAINS, CHAINS_PER_ROW, EMPTY, STATUS, CompiledWindow
 from counterflow.kernels.ring import Ring
 from counterflow.kernels.store import WindowStore
 from counterflow.kernels.vectors import Array

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterflow.bench.inputs import BAND
 from counterflow.bench.machine import has_avx2
-from counterflow.kernels.compiled.build import cache_directory
+from counterflow.jit import cache_directory
 from counterflow.kernels.vectors import Array
 
 SOURCE = Path(__file__).with_name("limit.c")

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from counterflow.errors import EvaluationError, StateError
 from counterflow.kernels.access import SortedIndex, SortedRuns, choose_path
+from counterflow.kernels.compiled.predicate import Access, kernel_array
 from counterflow.kernels.compiled.source import NotCompilable
-from counterflow.kernels.compiled.window import Access, CompiledWindow, kernel_array
+from counterflow.kernels.compiled.window import CompiledWindow
 from counterflow.kernels.evaluate import Columns, matches, one_sided
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column

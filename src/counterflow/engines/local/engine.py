@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.arrivals import Arrivals, arrivals_of
-from counterflow.errors import OptionError, UnsupportedError
+from counterflow.engines.local.options import Local, Progress
 from counterflow.kernels.gather import gather
 from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.suggest import did_you_mean
 
-ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
-TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
-Progress = Callable[[int, int, int], None]
 Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
-
-
-@dataclass(frozen=True)
-class Local:
-    """Join in this process.
-
-    `batch_rows`: how many arrivals are processed at once. `progress` is called after each batch with the rows
-    done, the rows in all, and the pairs found.
-    """
-
-    algorithm: str = "auto"
-    workers: int = 1
-    batch_rows: int = TABLE_BATCH_ROWS
-    progress: Progress | None = None
-
-    @property
-    def threads(self) -> int:
-        """A table's rows are probed in parallel where no algorithm is asked for."""
-        return (os.cpu_count() or 1) if self.algorithm == "auto" else 1
-
-    def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), ALGORITHMS)}")
-        if self.algorithm not in ("auto", "kang"):
-            raise UnsupportedError(f"algorithm {self.algorithm!r} is not in this release yet: use 'kang' or 'auto'")
-        for option in ("workers", "batch_rows"):
-            value = getattr(self, option)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{option}={value!r}: must be a positive integer")
-        if self.workers != 1:
-            raise UnsupportedError(f"workers={self.workers}: 'kang' is sequential, so workers must be 1")
 
 
 def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) -> pa.Table:

@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import os
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -21,10 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from counterflow.jit import cache_directory, choose_instructions, sources_digest
+from counterflow.kernels.compiled.entries import entry_header, indexed_entries, scanned_entries
 from counterflow.kernels.compiled.source import Accept, column_dtype
 from counterflow.spec.expression import Column, Side, opposite
 
 TEMPLATES = Path(__file__).parent / "templates"
+INTRINSICS = "kernels/compiled/intrinsics.py"
 HOLES_END = "# ---- the text from here on is used as it stands\n"
 I8 = "int64[::1]"
 NUMBA = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
@@ -43,26 +45,6 @@ class CompileTimes:
 TIMES = CompileTimes()
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: COUNTERFLOW_CACHE_DIR, the user's cache, or a private temporary directory."""
-    candidates = []
-    if given := os.environ.get("COUNTERFLOW_CACHE_DIR"):
-        candidates.append(Path(given))
-    if home := os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"):
-        candidates.append(Path(home) / "counterflow")
-    candidates.append(Path(tempfile.gettempdir()) / f"counterflow-{os.getuid() if hasattr(os, 'getuid') else 'user'}")
-    for directory in candidates:
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.stat()
-            private = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-            if private and os.access(directory, os.W_OK):  # code is loaded from there: nobody else may write to it
-                return directory
-        except OSError:
-            continue
-    return Path(tempfile.mkdtemp(prefix="counterflow-"))
-
-
 @cache
 def load(text: str) -> ModuleType:
     """The module with this text, compiled: its functions have explicit signatures."""
@@ -78,27 +60,11 @@ def load(text: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # numba's cache refers to functions by their module
-        _choose_instructions()
+        choose_instructions()
         spec.loader.exec_module(module)
         TIMES.seconds += time.perf_counter() - started
         TIMES.modules += 1
         return module
-
-
-@cache
-def _choose_instructions() -> None:
-    """Where there is AVX-512, its whole width: half of it, LLVM's choice, is slower than AVX2 for comparisons.
-
-    It holds for all that numba compiles in this process from now on; NUMBA_CPU_NAME or NUMBA_CPU_FEATURES decide
-    otherwise.
-    """
-    import numba
-    from llvmlite import binding
-
-    features = binding.get_host_cpu_features()
-    config: Any = numba.config
-    if config.CPU_NAME is None and config.CPU_FEATURES is None and features.get("avx512vl"):
-        config.CPU_FEATURES = features.flatten() + ",-prefer-256-bit"
 
 
 @dataclass(frozen=True)
@@ -112,6 +78,7 @@ class Shape:
     hashed: bool  # each row has one more column: the hash of its equality keys
     dimensions: int  # band keys of the index
     scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
+    scan_columns: tuple[Column, ...]  # those keys
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
         found = [column_dtype(column.type) for column in columns]
@@ -175,9 +142,12 @@ STREAM = int64(
 
     @cached_property
     def scan(self) -> ModuleType:
+        return self._load(["scan"], self._scan_signature, [self._row_values, self._slice_may_match()])
+
+    @property
+    def _scan_signature(self) -> str:
         keys = _tuple([dtype for dtype, _ in self.shape.scan_keys])
-        constants = f"SCAN = void({I8}, {I8}, {I8}, {keys}, {keys}, {keys}, {self._scanned}, {I8}, {I8}, {I8})"
-        return self._load(["scan"], constants, [self._row_values, self._slice_may_match()])
+        return f"SCAN = void({I8}, {I8}, {I8}, {keys}, {keys}, {keys}, {self._scanned}, {I8}, {I8}, {I8})"
 
     @cached_property
     def prefilter(self) -> ModuleType:
@@ -190,9 +160,24 @@ SCAN = void(
 )"""
         return self._load(["places", "prefilter"], constants, [self._row_values, *_byte_tests()])
 
-    def _load(self, templates: list[str], constants: str, holes: list[str]) -> ModuleType:
+    @cached_property
+    def indexed(self) -> ModuleType:
+        """What protocols call of an index: `store` and `probe`."""
+        constants, holes = self._index_holes("dict(OPTIONS, forceinline=True)")
+        entries = indexed_entries(self.shape, self.accept.constant_kinds)
+        return self._load(["places", self.shape.index], f"{constants}\n{entry_header()}", holes, entries)
+
+    @cached_property
+    def scanned(self) -> ModuleType:
+        """The same without an index: `store` and `scan`."""
+        entries = scanned_entries(self.shape, self.accept.constant_kinds)
+        holes = [self._row_values, self._slice_may_match()]
+        return self._load(["scan"], f"{self._scan_signature}\n{entry_header()}", holes, entries)
+
+    def _load(self, templates: list[str], constants: str, holes: list[str], entries: str = "") -> ModuleType:
         texts = [(TEMPLATES / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
-        return load("\n\n\n".join([HEADER + constants, *self._common_holes(), *holes, *texts]) + "\n")
+        header = f"{HEADER}# with {sources_digest(INTRINSICS)}\n{constants}"
+        return load("\n\n\n".join([header, *self._common_holes(), *holes, *texts, entries]) + "\n")
 
     # --- types
 

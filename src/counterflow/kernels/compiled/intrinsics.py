@@ -6,6 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 
 @intrinsic
@@ -26,3 +27,67 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, index), generate
+
+
+@intrinsic
+def address_of(typing_context: Any, array: Any) -> Any:
+    """Where an array's data begin."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.ptrtoint(view.data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def call_entry(typing_context: Any, entry: Any, block: Any, a: Any, b: Any, c: Any) -> Any:
+    """Call the compiled function at an address, as `entries` has them: with four integers, returning one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        target = builder.inttoptr(arguments[0], ir.FunctionType(word, [word] * 4).as_pointer())
+        return builder.call(target, arguments[1:])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+
+
+def viewer(dtype: Any, dimensions: int = 1) -> Any:
+    """A function for compiled code: the array of this type at an address, whoever owns the memory."""
+    array_type = types.Array(dtype, dimensions, "C")
+
+    def build(context: Any, builder: Any, address: Any, lengths: list[Any]) -> Any:
+        array = context.make_array(array_type)(context, builder)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(dtype)))
+        strides = [size]
+        for length in reversed(lengths[1:]):
+            strides.insert(0, builder.mul(strides[0], length))
+        populate_array(
+            array,
+            data=builder.inttoptr(address, array.data.type),
+            shape=lengths,
+            strides=strides,
+            itemsize=size,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    if dimensions == 2:
+
+        @intrinsic
+        def view(typing_context: Any, address: Any, rows: Any, columns: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                return build(context, builder, arguments[0], list(arguments[1:]))
+
+            return array_type(types.int64, types.int64, types.int64), generate
+
+        return view
+
+    @intrinsic
+    def view_1d(typing_context: Any, address: Any, length: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return build(context, builder, arguments[0], [arguments[1]])
+
+        return array_type(types.int64, types.int64), generate
+
+    return view_1d

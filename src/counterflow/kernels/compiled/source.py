@@ -81,12 +81,17 @@ class Accept:
         return ["int64" if isinstance(c, int) else "float64" for c in self.constants]
 
 
-def compile_predicate(predicate: Expression, nullable: bool) -> Accept:
-    """What can be compiled of a predicate; `nullable` if any of its columns holds a NULL."""
+def compile_predicate(predicate: Expression, nullable: bool, narrow: bool = False) -> Accept:
+    """What can be compiled of a predicate; `nullable` if any of its columns holds a NULL.
+
+    `narrow` leaves out what has a DECIMAL of more than 64 bits, whatever its values are.
+    """
     compiled: list[Expression] = []
     left_out: list[Expression] = []
     for conjunct in conjuncts_of(predicate):
         try:
+            if narrow and any(c.type.is_decimal and c.type.precision > 18 for c in columns_of(conjunct)):
+                raise NotCompilable("DECIMAL")
             _Writer({}, nullable).boolean(conjunct)
             compiled.append(conjunct)
         except NotCompilable:

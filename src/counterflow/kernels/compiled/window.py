@@ -8,25 +8,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal
 
 import numpy as np
 
 from counterflow.kernels.access import AccessPath
-from counterflow.kernels.compiled.build import Kernels, Shape
-from counterflow.kernels.compiled.source import NotCompilable, column_dtype, compile_predicate
+from counterflow.kernels.compiled.predicate import ANYWHERE, Access, CompiledPredicate, Keyed
+from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.kernels.evaluate import Columns
-from counterflow.kernels.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
 from counterflow.kernels.pairs import PAIRS_MAX, Pairs
 from counterflow.kernels.ring import Ring, of_predicate
-from counterflow.kernels.vectors import Array, Vector
-from counterflow.spec.expression import Column, Expression, Side, opposite
-from counterflow.spec.split import Inequality
+from counterflow.kernels.vectors import Array
+from counterflow.spec.expression import Expression
 
-Access = Literal["auto", "index", "scan", "prefilter"]
-NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
 STATUS = 8
-INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
 CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
 CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
@@ -35,56 +29,16 @@ PART_COMPARISONS = 1 << 24  # worth a thread: some 2 ms of scanning
 PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
 BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
 GROUP = 512  # rows that the prefilter tests at once
-SAMPLE = 4096  # keys that tell how large a grid's cells should be
-CODES = 250  # of 256 grid cells that a byte tells apart
 
 
-def kernel_array(vector: Vector) -> Array:
-    """A column as kernels hold it: in its own width, contiguous, and writable (numba tells these types apart)."""
-    dtype = column_dtype(vector.type)
-    values = vector.values
-    if dtype is None or values.dtype == object:
-        return values
-    return np.require(values, dtype, ["C", "W", "A"])
-
-
-@dataclass
-class Keyed:
-    """Rows of one side with what kernels need of them."""
-
-    hashes: Array
-    keys: Array
-    usable: Array
-    columns: tuple[Array, ...]
-
-
-class CompiledWindow:
+class CompiledWindow(CompiledPredicate):
     """Searches a ring. Raises NotCompilable where it cannot: then the window is searched without it."""
 
     def __init__(
         self, ring: Ring, path: AccessPath, predicate: Expression, access: Access, nullable: bool, threads: int
     ) -> None:
-        self.ring, self.path, self.threads, self.nullable = ring, path, threads, nullable
-        accept = compile_predicate(predicate, nullable)
-        self.constants = tuple(accept.constants)
-        self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
-        if access in ("auto", "index"):
-            access = "index" if path.equalities or path.bands else "scan"
-        if access == "prefilter" and len(path.bands) < 2:
-            access = "scan"
-        self.access = access
-        if access == "scan" and not any(accept.columns.values()):
-            raise NotCompilable("no condition has a compiled form")
-        probing = opposite(path.stored)
-        self.scan_columns = [key for i in self.scan_keys if isinstance(key := i.key(path.stored), Column)]
-        scan_keys = tuple(
-            (np.dtype(column_dtype(column.type)).str[1:], _form(inequality, path.stored))
-            for column, inequality in zip(self.scan_columns, self.scan_keys, strict=True)
-        )
-        hashed = bool(path.equalities) and not accept.complete
-        columns = {side: tuple(found) for side, found in accept.columns.items()}
-        shape = Shape(probing, columns[probing], columns[path.stored], nullable, hashed, len(path.bands), scan_keys)
-        self.kernels = Kernels(shape, accept)
+        super().__init__(path, predicate, access, nullable)
+        self.ring, self.threads = ring, threads
         self.bands: Array | None = None
         self.numbers = np.empty(64, np.int64)  # of buckets, while rows are appended
         self.heads = self.records = self.pool = np.empty(0, np.int64)
@@ -93,52 +47,16 @@ class CompiledWindow:
     def nbytes(self) -> int:
         return self.heads.nbytes + self.records.nbytes
 
-    @property
-    def _extra(self) -> list[str]:
-        """The columns that kernels need besides the predicate's own."""
-        return ["nulls"] * self.nullable + ["hash"] * self.kernels.shape.hashed
-
     def stored_columns(self, part: slice) -> tuple[Array, ...]:
-        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns] + self._extra
+        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns] + self.extra
         return tuple(self.ring.columns[name][part] for name in names)
 
     # --- rows in
 
-    def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> Keyed:
-        """Keys and columns of some rows. `arrays` has their columns as `kernel_array`s."""
-        shape = self.kernels.shape
-        hashes, usable = np.zeros(n, np.uint64), np.full(n, BY_KEY, np.uint8)
-        if self.path.equalities:
-            hashed = equality_hashes(self.path.equalities, side, columns, n)
-            if hashed is None:
-                usable[:] = ANYWHERE
-            else:
-                hashes = np.require(hashed[0], np.uint64, ["C", "W"])
-                usable[~hashed[1]] = NOWHERE
-        keys = np.zeros((len(self.path.bands), n), np.float64)
-        for k, band in enumerate(self.path.bands):
-            key = computed(band.key(side), side, columns, n)
-            if key is None:
-                usable[usable == BY_KEY] = ANYWHERE
-            else:
-                keys[k] = as_float(key)
-                if key.valid is not None:
-                    usable[~key.valid] = NOWHERE
-        wanted = shape.stored_columns if side == self.path.stored else shape.probe_columns
-        extra: tuple[Array, ...] = ()
-        if self.nullable:
-            extra += (null_bits(wanted, columns, n),)
-        if shape.hashed:  # 0 where the key has no value
-            extra += (np.where(usable == ANYWHERE, np.uint64(0), np.maximum(hashes, np.uint64(1))),)
-        found = tuple(arrays[column.name] for column in wanted)
-        if any(array.dtype == object for array in found):
-            raise NotCompilable("a number needs more than 64 bits")
-        return Keyed(hashes, keys, usable, found + extra)
-
     def append(self, rows: Keyed, begin: int) -> None:
         """Rows that are in the ring from number `begin` on go into the index."""
         n, shape = len(rows.usable), self.kernels.shape
-        for name, values in zip(self._extra, rows.columns[len(shape.stored_columns) :], strict=True):
+        for name, values in zip(self.extra, rows.columns[len(shape.stored_columns) :], strict=True):
             self.ring.write(name, begin, values)
         if self.access == "prefilter":
             self._append_codes(rows, begin)
@@ -159,7 +77,7 @@ class CompiledWindow:
 
     def _start(self, rows: Keyed) -> None:
         """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
-        self.bands = self._band_table(rows.keys)
+        self.bands = self.band_table(rows.keys)
         capacity, record = self.ring.capacity, self.kernels.shape.record
         self.pool = np.full(40, -1, np.int64)
         if self.kernels.shape.index == "blocks":
@@ -170,27 +88,11 @@ class CompiledWindow:
             self.heads = np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
             self.records = np.empty(capacity, record)
 
-    def _band_table(self, keys: Array) -> Array:
-        """What `places` needs of each band. A cell is as wide as the band, so a probe meets two or three of them."""
-        stored, probing = self.path.stored, opposite(self.path.stored)
-        table = np.zeros((len(self.path.bands), 7))
-        for k, band in enumerate(self.path.bands):
-            low, high = (float(b) for b in stored_range(band, stored) if b is not None)
-            magnitude = band.magnitude + abs(low) + abs(high)
-            size, spread = _typical(keys[k])
-            width = max(high - low, 0.0) + 2 * SLACK[band.rounds] * (size + magnitude)
-            if self.access == "prefilter":
-                width = max(width, spread / CODES)
-            width = width or spread / 2**20 or 1.0
-            nan = (probing in band.nan_sides, stored in band.nan_sides)
-            table[k] = (low, high, magnitude, SLACK[band.rounds], 1 / width, *nan)
-        return table
-
     # --- the prefilter's bytes
 
     def _append_codes(self, rows: Keyed, begin: int) -> None:
         if self.bands is None:
-            self.bands = self._band_table(rows.keys)
+            self.bands = self.band_table(rows.keys)
         wild = self.bands[:, 6] != 0
         if (rows.usable == ANYWHERE).any() or np.isnan(rows.keys[wild]).any():
             raise NotCompilable("what may match anything has no byte")
@@ -246,8 +148,7 @@ class ScanBounds:
             if window.access == "prefilter":
                 self._found = window.code_ranges(self.rows)
             else:
-                found = [_scan_bounds(i, window.path.stored, self.columns, self.n) for i in window.scan_keys]
-                self._found = tuple(low for low, _ in found), tuple(high for _, high in found)
+                self._found = window.scan_bounds(self.columns, self.n)
         return self._found
 
 
@@ -349,65 +250,3 @@ def _grown(records: Array, capacity: int) -> Array:
     grown = np.empty(capacity, records.dtype)
     grown[: len(records)] = records
     return grown
-
-
-def _typical(keys: Array) -> tuple[float, float]:
-    """How large keys are, and over what range they spread; outliers are left out."""
-    finite = keys[:SAMPLE][np.isfinite(keys[:SAMPLE])]
-    if not len(finite):
-        return 0.0, 0.0
-    low, high = np.quantile(finite, [0.02, 0.98])
-    return float(max(abs(low), abs(high))), float(high - low)
-
-
-def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
-    """Whether vector instructions can compare the column itself."""
-    if not isinstance(key, Column) or key.type.is_decimal:
-        return False
-    return key.type.is_float or (inequality.rounds == "exact" and column_dtype(key.type) is not None)
-
-
-def _form(inequality: Inequality, stored: Side) -> str:
-    low, high = stored_range(inequality, stored)
-    return "band" if low is not None and high is not None else "low" if high is None else "high"
-
-
-def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int) -> tuple[Array, Array]:
-    """Where the stored column lies, in its own type; too wide rather than too narrow.
-
-    For integers the least and the greatest value; for floats the one bound, or, to save a comparison, the middle and
-    the greatest distance from it. NaN binds nothing.
-    """
-    probing = opposite(stored)
-    dtype: Any = column_dtype(inequality.key(stored).type)
-    floating = dtype.kind == "f"
-    key = computed(inequality.key(probing), probing, columns, n)
-    low: Array | None = None
-    high: Array | None = None
-    if key is not None and (floating or key.values.dtype != object):
-        low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
-    if not floating:
-        least, most = (INT32 if dtype == np.int32 else INT64).min, (INT32 if dtype == np.int32 else INT64).max
-        low, high = (np.full(n, end) if bound is None else bound for bound, end in ((low, least), (high, most)))
-        lower, upper = (np.minimum(np.maximum(b, least), most).astype(dtype) for b in (low, high))
-        return lower, upper
-    with np.errstate(over="ignore", invalid="ignore"):
-        if low is None or high is None:
-            only = low if low is not None else high
-            if only is None:
-                return np.full(n, np.nan, dtype), np.full(n, np.nan, dtype)
-            rounded = np.nextafter(only.astype(dtype), dtype.type(np.inf if low is None else -np.inf))
-            return rounded, rounded
-        middle = (low / 2 + high / 2).astype(dtype)
-        distance = np.maximum(high - middle, middle - low) * (1 + 16 * float(np.finfo(dtype).eps))
-        return middle, np.nextafter(distance.astype(dtype), dtype.type(np.inf))
-
-
-def null_bits(columns: tuple[Column, ...], vectors: Columns, n: int) -> Array:
-    """A bit for each column of a row that is NULL."""
-    bits = np.zeros(n, np.uint64)
-    for i, column in enumerate(columns):
-        valid = vectors[column.name].valid
-        if valid is not None:
-            bits |= np.where(valid, np.uint64(0), np.uint64(1 << i))
-    return bits

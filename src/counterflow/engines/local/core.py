@@ -1,0 +1,130 @@
+"""The border between the streams' driver and what finds the pairs: numbered tuples in, pairs of numbers out.
+
+A tuple's number counts those of its side that pass the predicate's one-sided conditions, in the total order from 0
+on; the others can match nothing and are not fed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from counterflow.engines.local.options import Local
+from counterflow.kernels.store import Batch
+from counterflow.kernels.vectors import Array
+from counterflow.protocols.kang import Kang
+from counterflow.spec.join_spec import JoinSpec
+
+
+@dataclass(frozen=True)
+class Found:
+    """Some pairs, as numbers of their tuples.
+
+    All pairs whose later tuple is among the first `complete[0]` left or `complete[1]` right numbers have now been
+    handed out.
+    """
+
+    left: Array
+    right: Array
+    complete: tuple[int, int]
+
+
+class Core(Protocol):
+    """One thread feeds, expires and wakes; another one collects at the same time; any thread may close."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all was fed and all was collected, or it was closed."""
+
+    def feed(self, left: Batch, right: Batch) -> None:
+        """The next tuples of both sides in the total order; blocks while buffers are full."""
+
+    def expire(self, left_before: int, right_before: int) -> None:
+        """No tuple fed from now on meets left numbers below `left_before`, or right ones below `right_before`.
+
+        A side that is silent does not say so with horizons of its own.
+        """
+
+    def wake(self) -> None:
+        """Let `collect` return soon, even with nothing new: the driver has news of its own."""
+
+    def finish(self) -> None:
+        """No more tuples come."""
+
+    def collect(self, timeout: float) -> Found | None:
+        """What is new, be it pairs or only `complete`; None if there is nothing new within the timeout (seconds)."""
+
+    def close(self) -> None:
+        """Stop: `feed` and `collect` return at once, in whatever thread they wait."""
+
+
+def make_core(spec: JoinSpec, engine: Local) -> Core:
+    return SequentialCore(spec, pairs_max=engine.buffer_rows)
+
+
+class SequentialCore:
+    """Kang's procedure in the feeding thread. At most `pairs_max` pairs, and those of one probe, wait for `collect`."""
+
+    def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
+        self.join = Kang(spec.predicate, spec.parts)
+        self.pairs_max = pairs_max
+        self._changed = threading.Condition()
+        self._found: list[tuple[Array, Array]] = []
+        self._pairs = 0
+        self._complete = (0, 0)
+        self._news = self._ended = self._closed = False
+
+    @property
+    def finished(self) -> bool:
+        return self._closed or (self._ended and not self._news)
+
+    def feed(self, left: Batch, right: Batch) -> None:
+        for pairs in self.join.process(left, right):
+            with self._changed:
+                self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
+                if self._closed:
+                    return
+                self._found.append(pairs)
+                self._pairs += len(pairs[0])
+                self._tell()
+        with self._changed:
+            self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
+            self._tell()
+
+    def expire(self, left_before: int, right_before: int) -> None:
+        self.join.invalidate(left_before, right_before)
+
+    def wake(self) -> None:
+        with self._changed:
+            self._tell()
+
+    def finish(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._tell()
+
+    def collect(self, timeout: float) -> Found | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._news or self._closed or self._ended, timeout)
+            if not self._news or self._closed:
+                return None
+            found, self._found, self._pairs, self._news = self._found, [], 0, False
+            complete = self._complete
+            self._changed.notify_all()
+        if not found:
+            return Found(np.empty(0, np.int64), np.empty(0, np.int64), complete)
+        if len(found) == 1:
+            return Found(*found[0], complete)
+        return Found(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]), complete)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _tell(self) -> None:
+        self._news = True
+        self._changed.notify_all()

@@ -1,0 +1,158 @@
+"""The driver's thread: items of all sources in, tuples in the total order out to the core and to the results."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pyarrow as pa
+
+from counterflow.engines.local.core import Core
+from counterflow.engines.local.intake import End, Intake
+from counterflow.engines.local.merging import BEGINNING, Merging
+from counterflow.engines.local.options import Local
+from counterflow.engines.local.stamping import Mark, Stamping, Step
+from counterflow.engines.local.streams import Watermark
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec
+
+SIDES: tuple[Side, Side] = ("left", "right")
+
+
+class Inbox:
+    """Steps on their way from the driver to the results; blocks the driver when they have too many rows."""
+
+    def __init__(self, rows_max: int) -> None:
+        self.rows_max = rows_max
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        self._steps: deque[Step | Mark] = deque()
+        self._rows = 0
+        self._stopped = False
+
+    def put(self, step: Step | Mark) -> bool:
+        """False if the join was stopped."""
+        rows = len(step) if isinstance(step, Step) else 0
+        with self._lock:
+            if not rows and self._steps and isinstance(self._steps[-1], Mark):
+                self._steps.pop()  # the newer one says more
+            if rows:
+                self._room.wait_for(lambda: self._stopped or not self._rows or self._rows + rows <= self.rows_max)
+            self._steps.append(step)
+            self._rows += rows
+            return not self._stopped
+
+    def drain(self) -> list[Step | Mark]:
+        with self._lock:
+            steps = list(self._steps)
+            self._steps.clear()
+            self._rows = 0
+            self._room.notify_all()
+            return steps
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            self._room.notify_all()
+
+
+class LateRows:
+    """The last late rows of a side, and how many there were in all."""
+
+    def __init__(self, schema: pa.Schema, rows_max: int) -> None:
+        self.schema, self.rows_max, self.count = schema, rows_max, 0
+        self._lock = threading.RLock()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        with self._lock:
+            self.count += batch.num_rows
+            self._batches.append(batch)
+            self._rows += batch.num_rows
+            while self._rows > self.rows_max:
+                oldest = self._batches.popleft()
+                excess = min(self._rows - self.rows_max, oldest.num_rows)
+                self._rows -= excess
+                if excess < oldest.num_rows:
+                    self._batches.appendleft(pa.concat_batches([oldest.slice(excess)]))
+
+    def table(self) -> pa.Table:
+        with self._lock:
+            return pa.Table.from_batches(self._batches, schema=self.schema)
+
+
+class Driver:
+    """Runs until all sources have ended, one of them fails, or the join is stopped."""
+
+    def __init__(self, spec: JoinSpec, engine: Local, intake: Intake, inbox: Inbox, core: Core) -> None:
+        self.engine, self.intake, self.inbox, self.core = engine, intake, inbox, core
+        self.merging = Merging(spec, intake.sources)
+        self.stamping = Stamping(spec, engine.batch_rows)
+        self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
+        self.failure: BaseException | None = None
+        self.failed_in_core = False
+        self.frontier = BEGINNING  # the first time that is not yet late
+
+    def run(self) -> None:
+        """What was due before a failure is joined and handed out; then the consumer gets the failure."""
+        try:
+            while self._round():
+                pass
+            self.core.finish()
+        except BaseException as error:
+            self.failure = error
+            (self.core.close if self.failed_in_core else self.core.finish)()
+
+    def _round(self) -> bool:
+        """Take what has come, at most a batch of it, and join what is due; False at the end."""
+        rows = 0
+        while self.merging.live and rows < self.engine.batch_rows:
+            wanted = self.merging.wanted(self.engine.buffer_rows)
+            polled = self.intake.poll(wanted)
+            if polled is not None:
+                rows += max(self.take(*polled), 1)
+            elif rows:
+                break
+            elif not self.intake.wait(wanted):
+                return False
+        self.join_due()
+        return bool(self.merging.live) and not self.intake.stopped
+
+    def take(self, rank: int, item: pa.RecordBatch | Watermark | End) -> int:
+        source = self.merging.sources[rank]
+        if isinstance(item, Watermark):
+            source.heartbeat(item)
+            return 0
+        if isinstance(item, End):
+            if item.error is not None:
+                self.join_due()
+                raise item.error
+            source.live = False
+            return 0
+        late = self.merging.accept(rank, item)
+        if late is not None:
+            self.late[source.source.side].add(late)
+        return int(item.num_rows)
+
+    def join_due(self) -> None:
+        due = self.merging.due()
+        next_times = self.merging.next_time("left"), self.merging.next_time("right")
+        self.frontier = self.merging.frontier
+        if due:
+            for step in self.stamping.steps(due, next_times):
+                self._hand_over(step, step.mark)
+        elif (mark := self.stamping.idle(next_times)) is not None:
+            self._hand_over(None, mark)
+
+    def _hand_over(self, step: Step | None, mark: Mark) -> None:
+        # The results hear of the tuples first, so that they know all that the core may answer with.
+        if not self.inbox.put(step or mark):
+            return
+        self.failed_in_core = True  # unless it returns
+        if step is not None:
+            self.core.feed(step.left.tuples, step.right.tuples)
+        self.core.expire(*mark.dead_numbers)
+        if step is None:
+            self.core.wake()
+        self.failed_in_core = False

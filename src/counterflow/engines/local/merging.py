@@ -1,0 +1,244 @@
+"""From several streams, each out of order up to its delay, to one order: watermarks, late rows, and what is due.
+
+A source's *frontier* is the first time at which it may still send a row: its watermark and one tick. That of the
+join is the least of all sources that have not ended. A row before the join's frontier is late; the others wait until
+the frontier has passed them. A source in order is one with a delay of one tick (equal times may follow), except
+that a row that goes back is an error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from counterflow.engines.local.runs import batch_runs
+from counterflow.engines.local.sources import Source
+from counterflow.engines.local.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
+from counterflow.errors import TimeError
+from counterflow.kernels.times import saturating_subtract, time_values
+from counterflow.kernels.vectors import Array
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec, SideSpec
+
+BEGINNING, END = int(INT64.min), int(INT64.max)
+Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times
+
+
+class Waiting(Protocol):
+    """Rows of a source that are not due yet."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def least(self) -> int | None: ...
+
+    def add(self, keys: Array, rows: pa.RecordBatch) -> None: ...
+
+    def take(self, bound: int, inclusive: bool = False) -> list[Piece]: ...
+
+
+class InOrder:
+    """Rows that come in order wait without being moved."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def least(self) -> int | None:
+        return int(self._pieces[0][0][0]) if self._pieces else None
+
+    def add(self, keys: Array, rows: pa.RecordBatch) -> None:
+        if len(keys):
+            self._pieces.append((keys, rows))
+            self._rows += len(keys)
+
+    def take(self, bound: int, inclusive: bool = False) -> list[Piece]:
+        due = []
+        while self._pieces:
+            times, batch = self._pieces[0]
+            end = int(np.searchsorted(times, bound, "right" if inclusive else "left"))
+            if not end:
+                break
+            self._pieces.popleft()
+            self._rows -= end
+            if end < len(times):
+                due.append((times[:end], batch.slice(0, end)))
+                self._pieces.appendleft((times[end:], batch.slice(end)))
+                break
+            due.append((times, batch))
+        return due
+
+
+class SourceProgress:
+    """How far a source is, and its rows that wait."""
+
+    def __init__(self, source: Source, side: SideSpec, rank: int) -> None:
+        self.source, self.side, self.rank = source, side, rank
+        self.time_type = side.schema.field(side.time).type
+        self._column = side.schema.get_field_index(side.time)
+        self._plain = self.time_type == pa.int64() or (
+            pa.types.is_timestamp(self.time_type) and self.time_type.unit == "us"
+        )
+        delay = delay_ticks(source.delay, self.time_type, source.label)
+        self.in_order = delay is None and not source.by_punctuation
+        # The distance from the newest row's time to the frontier; None if only watermarks move it.
+        self._behind = None if source.by_punctuation else 0 if delay is None else delay - 1
+        self.frontier = BEGINNING
+        self.live = True
+        self.rows = 0
+        self.newest = BEGINNING
+        self._promised: int | None = None  # by the last watermark
+        self.waiting: Waiting = InOrder() if self.in_order else batch_runs()
+
+    def times(self, batch: pa.RecordBatch) -> Array:
+        column = batch.column(self._column)
+        if column.null_count:
+            row = self.rows + int(pc.index(column.is_null(), True).as_py())
+            raise TimeError(
+                f"{self.source.label}: time column '{self.side.time}' is null in row {row}: filter such rows out "
+                "before the join"
+            )
+        if self._plain and len(column):
+            return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+        try:
+            return time_values(self.side, batch)
+        except TimeError as error:
+            error.add_note(f"in {self.source.label}, the batch at row {self.rows}")
+            raise
+
+    def accept(self, batch: pa.RecordBatch, others: int) -> pa.RecordBatch | None:
+        """Take a batch in, while the other sources' frontiers are at `others`; returns its late rows."""
+        times = self.times(batch)
+        if not len(times):
+            return None
+        before, frontiers, first = self.frontier, None, not self.rows
+        newest = int(times.max())
+        if self.in_order:
+            self._check_order(times)
+        if self._behind is not None:
+            self.frontier = max(before, int(saturating_subtract(np.array([newest]), self._behind)[0]))
+        self.rows += len(times)
+        # Row by row, so that it makes no difference where a batch ends.
+        if not self.in_order and int(times.min()) < min(self.frontier, others):
+            frontiers = np.full(len(times), before)
+            if self._behind is not None:
+                reached = np.maximum.accumulate(np.concatenate([[self.newest], times[:-1]]))
+                frontiers = np.maximum(saturating_subtract(reached, self._behind), before)
+                frontiers[: int(first)] = before  # before its first row a source has reached nothing
+        self.newest = max(self.newest, newest)
+        if frontiers is not None:
+            late = times < np.minimum(frontiers, others)
+            if late.any():
+                kept = np.flatnonzero(~late)
+                self.waiting.add(times[kept], batch.take(pa.array(kept)))
+                return batch.take(pa.array(np.flatnonzero(late)))
+        self.waiting.add(times, batch)
+        return None
+
+    def heartbeat(self, watermark: Watermark) -> None:
+        ticks = watermark_ticks(watermark.time, self.time_type, self.source.label)
+        self._promised = ticks if self._promised is None else max(ticks, self._promised)
+        self.frontier = max(self.frontier, min(ticks, END - 1) + 1)
+
+    def _check_order(self, times: Array) -> None:
+        """In order, and nothing that a watermark has ruled out."""
+        if times[0] >= self.frontier and not (times[1:] < times[:-1]).any():
+            return
+        reached = np.maximum.accumulate(np.concatenate([[self.newest], times]))[:-1]
+        row = int(np.flatnonzero(times < np.maximum(reached, self.frontier))[0])
+        name, at = f"row {self.rows + row} of {self.source.label}", time_of(int(times[row]), self.time_type)
+        if times[row] < reached[row]:
+            raise TimeError(
+                f"{name} goes back in time: {at} after {time_of(int(reached[row]), self.time_type)}. A stream that is "
+                'out of order needs a delay: cf.stream(..., delay="10 seconds")'
+            )
+        assert self._promised is not None
+        raise TimeError(
+            f"{name} has time {at}, although cf.watermark({time_of(self._promised, self.time_type)}) came before it: a "
+            "watermark says that no row up to its time follows"
+        )
+
+
+@dataclass(frozen=True)
+class Due:
+    """What the frontier has passed: both sides' next rows in the total order."""
+
+    left: Piece | None
+    right: Piece | None
+
+    def __bool__(self) -> bool:
+        return self.left is not None or self.right is not None
+
+
+class Merging:
+    """All sources of a join; a source's rank is its place in the order of tuples at equal times: left ones first."""
+
+    def __init__(self, spec: JoinSpec, sources: Sequence[Source]) -> None:
+        self.sources = [SourceProgress(s, spec.side(s.side), rank) for rank, s in enumerate(sources)]
+
+    @property
+    def live(self) -> list[SourceProgress]:
+        return [source for source in self.sources if source.live]
+
+    @property
+    def frontier(self) -> int:
+        return min((source.frontier for source in self.sources if source.live), default=END)
+
+    def wanted(self, rows_max: int) -> list[int]:
+        """Which sources to read from: the one all others wait for, and those that are not too far ahead of it."""
+        live = sorted(self.live, key=lambda source: (source.frontier, source.rank))
+        return [source.rank for i, source in enumerate(live) if not i or len(source.waiting) < rows_max]
+
+    def accept(self, rank: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        others = min((s.frontier for s in self.sources if s.live and s.rank != rank), default=END)
+        return self.sources[rank].accept(batch, others)
+
+    def next_time(self, side: Side) -> int | None:
+        """A time before which no further row of this side will be due; None if there will be none at all."""
+        frontier, least = self.frontier, None
+        for source in self.sources:
+            if source.source.side != side:
+                continue
+            bounds = (
+                [source.waiting.least]
+                if not source.live
+                else [
+                    source.waiting.least,
+                    source.frontier if source.in_order else frontier,
+                ]
+            )
+            least = min((bound for bound in (*bounds, least) if bound is not None), default=None)
+        return least
+
+    def due(self) -> Due:
+        """At the frontier's own time, those rows are due too that come before all that may still be sent then."""
+        frontier = self.frontier
+        first = min((s.rank for s in self.live if not s.in_order or s.frontier == frontier), default=len(self.sources))
+        pieces: dict[Side, list[Piece]] = {"left": [], "right": []}
+        for source in self.sources:
+            if len(source.waiting):
+                pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
+        return Due(in_order(pieces["left"]), in_order(pieces["right"]))
+
+
+def in_order(pieces: Iterable[Piece]) -> Piece | None:
+    """Pieces merged; at equal times the rows of the first piece come first."""
+    parts = list(pieces)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    times = np.concatenate([piece[0] for piece in parts])
+    batch = pa.concat_batches([piece[1] for piece in parts])
+    if (times[1:] >= times[:-1]).all():
+        return times, batch
+    order = np.argsort(times, kind="stable")
+    return times[order], batch.take(pa.array(order))

@@ -1,0 +1,295 @@
+"""From pairs of numbers to results: which rows, in which order, and when they are certain.
+
+A mark says from where on tuples may still be met by those that come after it. Once all pairs of the tuples before a
+mark are known, a row that is out of reach then and has no match never gets one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.engines.local.core import Found
+from counterflow.engines.local.merging import BEGINNING, END
+from counterflow.engines.local.payload import MATCHED, OPEN, Rows
+from counterflow.engines.local.runs import array_runs
+from counterflow.engines.local.stamping import Mark, Step
+from counterflow.kernels.vectors import Array
+from counterflow.spec.join_spec import JoinSpec
+
+RESULT_ROWS_MAX = 1 << 16  # of a batch
+SCAN_ROWS = 1 << 12
+START = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
+_NONE = np.empty(0, np.int64)
+
+
+def make_results(spec: JoinSpec) -> Results:
+    if spec.how == "semi":
+        return SemiResults(spec)
+    return OrderedResults(spec) if spec.ordered else Results(spec)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Results as the places of their rows, -1 for a missing one, and their `pair_time`."""
+
+    left: Array
+    right: Array
+    times: Array
+
+
+NOTHING = Chosen(_NONE, _NONE, _NONE)
+
+
+class Results:
+    """Results in any order, as soon as they are certain: a pair at once, an unmatched row when it is out of reach."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        self.spec = spec
+        self.rows = Rows(spec, "left"), Rows(spec, "right")
+        self.complete = (0, 0)
+        self.last = START  # the mark of the last step that was added
+        self.pairs = self.results = 0
+        self._schema = spec.output_schema
+        self._marks: deque[Mark] = deque()  # of whose tuples not all pairs are known
+        self._droppable = START  # rows that were out of reach there have had their last result
+        self._open = [0, 0]  # no row before is undecided
+        self._hopeless: list[tuple[Array, Array]] = []
+
+    # --- input
+
+    def add(self, step: Step | Mark) -> None:
+        """Tuples that the core was given, or is about to be given; or only a mark."""
+        mark = step if isinstance(step, Mark) else step.mark
+        if isinstance(step, Step):
+            self._append(step)
+        if self._marks and self._marks[-1].numbers == mark.numbers:
+            self._marks.pop()
+        self._marks.append(mark)
+        self.last = mark
+
+    def _append(self, step: Step) -> None:
+        for i, stamped in enumerate((step.left, step.right)):
+            rows = self.rows[i]
+            if rows.padded and stamped.kept is not None and not self.spec.ordered:
+                hopeless = np.delete(np.arange(len(stamped)), stamped.kept) + rows.places
+                self._hopeless.append(_alone(i, hopeless))
+            rows.append(stamped)
+
+    def found(self, found: Found | None) -> Iterator[pa.RecordBatch]:
+        """New pairs to results, after all steps were added whose tuples they have. To be exhausted before the next."""
+        left, right = _NONE, _NONE
+        if found is not None:
+            self.complete = found.complete
+            self.pairs += len(found.left)
+            left, right = self.rows[0].place_of(found.left), self.rows[1].place_of(found.right)
+        yield from self._gathered(self._choose(left, right))
+        self._drop()
+
+    # --- what is certain
+
+    @property
+    def limit(self) -> int:
+        """No result with a `pair_time` before this comes any more."""
+        times = [self._complete_time()]
+        for i, rows in enumerate(self.rows):
+            if rows.padded and (place := self._first_open(i)) < rows.places:
+                times.append(int(rows.get("time", np.array([place]))[0]))
+        return min(times)
+
+    def _choose(self, left: Array, right: Array) -> Chosen:
+        self._note_matches(left, right)
+        parts = [] if self.spec.how == "anti" else [(left, right)]
+        parts += self._hopeless
+        self._hopeless = []
+        mark = self._passed()
+        if mark is not None:
+            parts += [_alone(i, rows.bury(*mark.dead(i))) for i, rows in enumerate(self.rows)]
+            self._droppable = mark
+        parts = [part for part in parts if len(part[0])]
+        if not parts:
+            return NOTHING
+        if len(parts) > 1:
+            left, right = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        else:
+            left, right = parts[0]
+        return Chosen(left, right, self._pair_times(left, right))
+
+    def _note_matches(self, left: Array, right: Array) -> None:
+        for rows, places in zip(self.rows, (left, right), strict=True):
+            if rows.padded and len(places):
+                rows.put("state", places, MATCHED)
+
+    def _passed(self) -> Mark | None:
+        """The last mark of whose tuples all pairs are known now."""
+        passed = None
+        while self._marks and all(n <= done for n, done in zip(self._marks[0].numbers, self.complete, strict=True)):
+            passed = self._marks.popleft()
+        return passed
+
+    def _pair_times(self, left: Array, right: Array) -> Array:
+        """The later row's time; an unmatched one's is its own."""
+        found = []
+        for rows, places in zip(self.rows, (left, right), strict=True):
+            missing = places < 0
+            if not missing.all():
+                times = rows.get("time", places)
+                found.append(np.where(missing, BEGINNING, times) if missing.any() else times)
+        return found[0] if len(found) == 1 else np.maximum(*found)
+
+    def _incomplete(self) -> list[tuple[Rows, int]]:
+        """Each side's first tuple of which not all pairs are known, if it has come."""
+        return [
+            (rows, int(rows.place_of(np.array([done]))[0]))
+            for rows, done in zip(self.rows, self.complete, strict=True)
+            if done < rows.numbers
+        ]
+
+    def _complete_time(self) -> int:
+        """All pairs with a `pair_time` before this are known."""
+        times = [int(rows.get("time", np.array([place]))[0]) for rows, place in self._incomplete()]
+        return min([*times, self.last.time])
+
+    def _first_open(self, i: int) -> int:
+        """The first row of a padded side of which it is not decided whether it has a match."""
+        rows = self.rows[i]
+        place = max(self._open[i], rows.dead)
+        while place < rows.places:
+            end = min(place + SCAN_ROWS, rows.places)
+            hits = np.flatnonzero(rows.get("state", np.arange(place, end)) == OPEN)
+            if len(hits):
+                place += int(hits[0])
+                break
+            place = end
+        self._open[i] = place
+        return place
+
+    # --- output
+
+    def _gathered(self, chosen: Chosen) -> Iterator[pa.RecordBatch]:
+        self.results += len(chosen.times)
+        for begin in range(0, len(chosen.times), RESULT_ROWS_MAX):
+            part = slice(begin, begin + RESULT_ROWS_MAX)
+            columns = self.rows[0].gather(chosen.left[part])
+            if self.spec.has_right_columns:
+                columns += self.rows[1].gather(chosen.right[part])
+            columns.append(self._time_array(chosen.times[part]))
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _time_array(self, times: Array) -> pa.Array:
+        target = self._schema.field(len(self._schema) - 1).type
+        if pa.types.is_timestamp(target):
+            return pa.array(times, pa.timestamp("us", target.tz)).cast(target)
+        return pa.array(times).cast(target)
+
+    def _drop(self) -> None:
+        """Forget the rows that no further result has."""
+        for i, rows in enumerate(self.rows):
+            rows.drop(*self._droppable.dead(i))
+
+
+class OrderedResults(Results):
+    """Results in order: a pair waits until all that comes before it is known, and so does an unmatched row.
+
+    With r the least rank of an incomplete tuple and of an undecided row of a padded side, all results whose later
+    tuple has a rank below r are certain.
+    """
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__(spec)
+        self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place
+        self._unmatched = [0, 0]  # no unmatched row before is still to come
+        self._out_of_reach: deque[Mark] = deque()
+
+    def _choose(self, left: Array, right: Array) -> Chosen:
+        self._note_matches(left, right)
+        if len(left) and self.spec.how != "anti":
+            ranks = self.rows[0].get("rank", left), self.rows[1].get("rank", right)
+            self._held.add(np.maximum(*ranks), np.stack([np.minimum(*ranks), left, right]))
+        mark = self._passed()
+        if mark is not None:
+            for i, rows in enumerate(self.rows):
+                rows.bury(*mark.dead(i))
+            self._out_of_reach.append(mark)
+        certain = self._certain_rank()
+        while self._out_of_reach and self._out_of_reach[0].rank <= certain:
+            self._droppable = self._out_of_reach.popleft()
+        parts = [np.vstack([later, rows]) for later, rows in self._held.take(certain)]
+        parts += [self._unmatched_before(certain, i) for i, rows in enumerate(self.rows) if rows.padded]
+        if not any(part.shape[1] for part in parts):
+            return NOTHING
+        later, earlier, left, right = np.concatenate(parts, axis=1)
+        order = np.lexsort((earlier, later))
+        left, right = left[order], right[order]
+        return Chosen(left, right, self._pair_times(left, right))
+
+    def _certain_rank(self) -> int:
+        ranks = [self.last.rank]
+        ranks += [int(rows.get("rank", np.array([place]))[0]) for rows, place in self._incomplete()]
+        for i, rows in enumerate(self.rows):
+            if rows.padded and (place := self._first_open(i)) < rows.places:
+                ranks.append(int(rows.get("rank", np.array([place]))[0]))
+        return min(ranks)
+
+    def _unmatched_before(self, rank: int, i: int) -> Array:
+        rows = self.rows[i]
+        end = max(rows.place_at_rank(rank), self._unmatched[i])
+        places = np.arange(self._unmatched[i], end)
+        self._unmatched[i] = end
+        if not len(places):
+            return np.empty((4, 0), np.int64)
+        places = places[rows.get("state", places) != MATCHED]
+        return np.stack([rows.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
+
+
+class SemiResults(Results):
+    """Each left row once, at the time of its first pair: certain when all pairs before that time are known."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__(spec)
+        self._pending = _NONE  # left rows that have a pair, but perhaps not yet their first
+
+    def _append(self, step: Step) -> None:
+        n = len(step.left.tuples)
+        self.rows[0].append(step.left, first=np.full(n, END), seen=np.zeros(n, bool), done=np.zeros(n, bool))
+        self.rows[1].append(step.right)
+
+    def _choose(self, left: Array, right: Array) -> Chosen:
+        rows = self.rows[0]
+        if len(left):
+            wanted = np.flatnonzero(~rows.get("done", left))
+            left, right = left[wanted], right[wanted]
+            rows.least("first", left, self._pair_times(left, right) if len(left) else _NONE)
+            new = np.unique(left[~rows.get("seen", left)])
+            rows.put("seen", new, True)
+            self._pending = np.concatenate([self._pending, new])
+        mark = self._passed()
+        if mark is not None:
+            self._droppable = mark
+        if not len(self._pending):
+            return NOTHING
+        limit, first = self._complete_time(), rows.get("first", self._pending)
+        # In order, another row may still get its first pair at the very time of the limit.
+        certain = first < limit if self.spec.ordered and limit != END else first <= limit
+        chosen, times = self._pending[certain], first[certain]
+        self._pending = self._pending[~certain]
+        rows.put("done", chosen, True)
+        if self.spec.ordered:
+            order = np.lexsort((chosen, times))
+            chosen, times = chosen[order], times[order]
+        return Chosen(chosen, _NONE, times)
+
+    def _drop(self) -> None:
+        ordinal, number = self._droppable.dead(0)
+        self.rows[0].drop(ordinal, min(number, int(self._pending.min(initial=END))))
+        self.rows[1].drop(*self._droppable.dead(1))
+
+
+def _alone(i: int, places: Array) -> tuple[Array, Array]:
+    """Rows of one side, with nothing of the other."""
+    missing = np.full(len(places), -1)
+    return (places, missing) if i == 0 else (missing, places)

@@ -1,0 +1,316 @@
+"""The physical streams of a join, opened: whatever they are, they become batches of one schema and watermarks."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import queue
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.engines.local.files import file_batches, file_schema
+from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
+from counterflow.engines.local.tables import plain_schema, to_arrow
+from counterflow.errors import ColumnError, InputError
+from counterflow.kernels.times import time_values
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import SideSpec
+
+POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed
+TABLE_ROWS = 1 << 16  # of a finite table, handed on at once
+Item: TypeAlias = pa.RecordBatch | Watermark
+Stopped = Callable[[], bool]
+Given = Generator[Any, None, None]
+_FRAMES = ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame")
+_ENDED = getattr(queue, "ShutDown", queue.Empty)  # from Python 3.13 on
+
+
+class Columns:
+    """A side's schema, once it is known: all its sources have the same."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema | None = None
+        self.given = False  # by the user: then batches are converted to it
+
+    def settle(self, schema: pa.Schema | None, given: bool = False) -> None:
+        if self.schema is None and schema is not None:
+            self.schema, self.given = plain_schema(schema.remove_metadata()), given
+
+
+class Source:
+    """One physical stream of a side. `items` runs in a thread of its own."""
+
+    finite = False  # a table: it can wait, so nothing of it is ever dropped
+
+    def __init__(self, stream: Stream, side: Side, label: str, columns: Columns) -> None:
+        self.side, self.label, self.columns = side, label, columns
+        self.delay, self._data = stream.delay, _opened(stream.batches, label)
+        self.rows_read = 0
+        self._interrupt: Callable[[], object] = lambda: None
+        columns.settle(stream.schema, given=True)
+        if stream.schema is None:
+            columns.settle(_schema_of(self._data, label))
+        if columns.schema is None and isinstance(self._data, list | tuple):  # no need to wait for the first batch
+            first: Any = next((item for item in self._data if not isinstance(item, Watermark | Punctuation)), [])
+            columns.settle(next((batch.schema for batch in self._batches(first, 0)), None))
+
+    @property
+    def by_punctuation(self) -> bool:
+        """The unordered result of another join: that says itself how far it is."""
+        return self.delay is None and _is_joined(self._data) and not self._data.ordered
+
+    def items(self, stopped: Stopped) -> Generator[Item, None, None]:
+        with contextlib.closing(self._given(stopped)) as given:
+            for number, item in enumerate(given):
+                if isinstance(item, Watermark | Punctuation):
+                    yield Watermark(item.time)
+                    continue
+                for batch in self._batches(item, number):
+                    yield self._conforming(batch)
+                    self.rows_read += batch.num_rows
+
+    def interrupt(self) -> None:
+        """From another thread: make `items` stop waiting, where that is in our hands."""
+        if _is_joined(self._data):
+            self._data.stop()
+        self._interrupt()
+
+    def abandon(self) -> None:
+        """Instead of `items`, if that never ran."""
+        if inspect.isgenerator(self._data) or _is_joined(self._data):
+            self._data.close()
+
+    # --- what the user gave, item by item
+
+    def _given(self, stopped: Stopped) -> Given:
+        data = self._data
+        if _is_joined(data):
+            return _closing(data.punctuated(), data)
+        if _is_queue(data):
+            return _queued(data, stopped)
+        if hasattr(data, "__aiter__"):
+            return self._asynchronous(data, stopped)
+        if _are_paths(data):
+            return (batch for path in data for batch in file_batches(path, self.columns.schema, self.label))
+        if isinstance(data, pa.RecordBatchReader):
+            return _closing(iter(data), data)
+        return _closing(iter(data))
+
+    def _asynchronous(self, data: Any, stopped: Stopped) -> Given:
+        """The loop runs while the next item is waited for."""
+        import asyncio  # takes as long as the rest of this package
+
+        iterator, end = aiter(data), object()
+
+        async def following() -> Any:
+            return await anext(iterator, end)
+
+        with asyncio.Runner() as runner:  # its end closes asynchronous generators
+            loop = runner.get_loop()
+
+            def cancel() -> None:
+                for task in asyncio.all_tasks(loop):
+                    task.cancel()
+
+            def interrupt() -> None:
+                with contextlib.suppress(RuntimeError):  # closed in the meantime
+                    loop.call_soon_threadsafe(cancel)
+
+            self._interrupt = interrupt
+            while not stopped():
+                try:
+                    item = runner.run(following())
+                except asyncio.CancelledError:
+                    if stopped():
+                        return
+                    raise
+                if item is end:
+                    return
+                yield item
+
+    # --- as batches of the side's schema
+
+    def _batches(self, item: Any, number: int) -> list[pa.RecordBatch]:
+        if isinstance(item, pa.RecordBatch):
+            return [item]
+        try:
+            if isinstance(item, Mapping):
+                item = [item]
+            if isinstance(item, list | tuple) and all(isinstance(row, Mapping) for row in item[:1]):
+                if not item:
+                    return []
+                return [pa.RecordBatch.from_pylist(list(item), schema=self.columns.schema)]
+            table = to_arrow(item)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self.label}: item {number} ({type(item).__name__}) cannot be converted to Arrow: {error}; "
+                "schema= of cf.stream() says what its columns are"
+            ) from error
+        if table is None:
+            raise InputError(
+                f"{self.label}: item {number} is a {type(item).__name__}: expected an Arrow batch or table, a pandas "
+                "or polars frame, a list of dicts, or cf.watermark(time)"
+            )
+        batches: list[pa.RecordBatch] = table.to_batches()
+        return batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+    def _conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.columns.settle(batch.schema)
+        schema = self.columns.schema
+        assert schema is not None
+        if batch.schema.equals(schema):
+            return batch
+        where = f"{self.label}, the batch at row {self.rows_read}"
+        names = batch.schema.names
+        for missing in (name for name in schema.names if name not in names):
+            raise ColumnError(f"{where}: no column '{missing}' any more (it has {', '.join(names)}): add it there")
+        for extra in (name for name in names if names.count(name) > 1 or name not in schema.names):
+            raise ColumnError(
+                f"{where}: a column '{extra}' that the stream did not have ({', '.join(schema.names)}): leave it out, "
+                "or name all columns with schema= of cf.stream()"
+            )
+        columns = [self._column(batch.column(field.name), field, where) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _column(self, column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+        if column.type == field.type:
+            return column
+        plain = plain_schema(pa.schema([pa.field(field.name, column.type)])).field(0).type
+        if not (self.columns.given or plain == field.type or pa.types.is_null(column.type)):
+            raise ColumnError(
+                f"{where}: column '{field.name}' is {column.type}, but was {field.type} before: convert it, or say "
+                "what it shall be with schema= of cf.stream()"
+            )
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            raise ColumnError(
+                f"{where}: column '{field.name}' is {column.type} and does not convert to {field.type}: {error}"
+            ) from error
+
+
+class TableSource(Source):
+    """A finite table beside streams: its rows come in order of time, whatever their order in the table."""
+
+    finite = True
+
+    def __init__(self, table: pa.Table, side: Side, label: str, columns: Columns) -> None:
+        super().__init__(Stream([table]), side, label, columns)
+        self.table = table
+        self.order_by: SideSpec | None = None  # set before it is read
+
+    def items(self, stopped: Stopped) -> Generator[Item, None, None]:
+        assert self.order_by is not None
+        times = time_values(self.order_by, self.table)
+        in_order = bool((times[1:] >= times[:-1]).all())
+        order = None if in_order else np.argsort(times, kind="stable")
+        table = self.table if in_order else self.table.combine_chunks()
+        for begin in range(0, len(times), TABLE_ROWS):
+            part = table.slice(begin, TABLE_ROWS) if order is None else table.take(order[begin : begin + TABLE_ROWS])
+            for batch in part.to_batches():
+                yield self._conforming(batch)
+                self.rows_read += batch.num_rows
+
+
+def open_side(given: Any, side: Side) -> tuple[list[Source], Columns]:
+    """A side's sources: a stream, a joined stream or a table, or a list of them."""
+    parts = list(given) if isinstance(given, list | tuple) else [given]
+    if not parts:
+        raise InputError(f"the {side} side is an empty list: give a stream, or a list of one or more")
+    columns = Columns()
+    sources: list[Source] = []
+    for number, part in enumerate(parts, 1):
+        label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"
+        if _is_joined(part):
+            part = Stream(part)
+        if isinstance(part, Stream):
+            sources.append(Source(part, side, label, columns))
+        else:
+            sources.append(TableSource(_table(part, side), side, label, columns))
+    return sources, columns
+
+
+def is_stream(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return any(map(is_stream, data))
+    return isinstance(data, Stream) or _is_joined(data)
+
+
+def _table(data: Any, side: Side) -> pa.Table:
+    try:
+        table = to_arrow(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"the {side} input ({type(data).__name__}) cannot be converted to Arrow: {error}") from error
+    if table is None:
+        raise InputError(f"the {side} input is a {type(data).__name__}: make it a stream (cf.stream) or a table")
+    return table
+
+
+def _opened(data: Any, label: str) -> Any:
+    """What does not need a thread yet: paths as a list, frames and tables as one item, exported streams as readers."""
+    if is_path(data):
+        data = [data]
+    if isinstance(data, list | tuple) and data and all(map(is_path, data)):
+        return [Path(path) for path in data]
+    if isinstance(data, pa.RecordBatchReader) or _is_joined(data) or _is_queue(data) or hasattr(data, "__aiter__"):
+        return data
+    kind = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
+    if isinstance(data, pa.Table | pa.RecordBatch) or kind in _FRAMES:
+        return [data]
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if not hasattr(data, "__iter__"):
+        raise InputError(
+            f"{label}: cf.stream() of a {type(data).__name__}: expected an iterable of batches, a reader, paths, a "
+            "queue or an asynchronous iterator"
+        )
+    return data
+
+
+def _schema_of(data: Any, label: str) -> pa.Schema | None:
+    """The schema, if it can be known without waiting for a batch."""
+    if _are_paths(data):
+        return file_schema(data[0], label)
+    if _is_joined(data):
+        return data.known_schema
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema
+    return None
+
+
+def _are_paths(data: Any) -> bool:
+    return isinstance(data, list) and bool(data) and isinstance(data[0], Path)
+
+
+def _is_joined(data: Any) -> bool:
+    return hasattr(data, "punctuated")  # a JoinedStream, which is made of sources itself
+
+
+def _is_queue(data: Any) -> bool:
+    return hasattr(data, "get") and hasattr(data, "put") and not hasattr(data, "__iter__")
+
+
+def _queued(data: Any, stopped: Stopped) -> Given:
+    while not stopped():
+        try:
+            item = data.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            continue
+        except _ENDED:
+            return
+        if item is None:
+            return
+        yield item
+
+
+def _closing(iterator: Iterator[Any], owner: Any = None) -> Given:
+    try:
+        yield from iterator
+    finally:
+        for part in (iterator, owner):
+            if inspect.isgenerator(part) or (part is owner and owner is not None):
+                part.close()

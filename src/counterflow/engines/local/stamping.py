@@ -1,0 +1,257 @@
+"""Each tuple's number and horizon, computed as the tuples come: what `arrivals` does for finite tables.
+
+An *ordinal* counts all tuples of a side, a *number* only those that pass its one-sided conditions and are fed to the
+core; the *rank* counts the tuples of both sides. Windows are defined on ordinals, cores work with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.engines.local.merging import BEGINNING, END, Due
+from counterflow.kernels.evaluate import Columns
+from counterflow.kernels.store import Batch, passing, predicate_columns
+from counterflow.kernels.times import saturating_subtract
+from counterflow.kernels.vectors import Array
+from counterflow.spec.expression import Side
+from counterflow.spec.join_spec import JoinSpec
+
+
+class Sliding:
+    """A sorted array that grows at its end and is dropped from its beginning; a value keeps its index for ever."""
+
+    def __init__(self) -> None:
+        self._values = np.empty(1 << 10, np.int64)
+        self._begin = self._end = 0  # the live part
+        self.first = 0  # the index of the oldest live value
+
+    def append(self, values: Array) -> None:
+        if self._end + len(values) > len(self._values):
+            live = self._values[self._begin : self._end]
+            room = len(self._values)
+            while room < 2 * (len(live) + len(values)):
+                room *= 2
+            grown = np.empty(room, np.int64) if room > len(self._values) or self._begin < len(live) else self._values
+            grown[: len(live)] = live
+            self._values, self._begin, self._end = grown, 0, len(live)
+        self._values[self._end : self._end + len(values)] = values
+        self._end += len(values)
+
+    def drop(self, before: int) -> None:
+        step = min(max(before - self.first, 0), self._end - self._begin)
+        self._begin += step
+        self.first += step
+        if self._end - self._begin < len(self._values) // 8 and len(self._values) > 1 << 10:
+            self._values = np.concatenate([self._values[self._begin : self._end], np.empty(1 << 10, np.int64)])
+            self._begin, self._end = 0, self._end - self._begin
+
+    def search(self, values: Array, side: str = "left") -> Array:
+        """The index of the first value that is at least (side "right": above) each of the given ones."""
+        return np.searchsorted(self._values[self._begin : self._end], values, side) + self.first  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Stamped:
+    """Rows of a side, in order. `kept` are the places of those that have a number; None: all of them."""
+
+    times: Array
+    batch: pa.RecordBatch
+    rank: Array
+    horizon: Array
+    kept: Array | None
+    tuples: Batch  # of the kept ones
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def cut(self, begin: int, end: int) -> Stamped:
+        if begin == 0 and end == len(self):
+            return self
+        kept, tuples = None, self.tuples
+        if self.kept is None:
+            tuples = tuples.take(slice(begin, end))
+        else:
+            first, last = (int(i) for i in np.searchsorted(self.kept, [begin, end]))
+            kept, tuples = self.kept[first:last] - begin, tuples.take(slice(first, last))
+        rows = slice(begin, end)
+        batch = self.batch.slice(begin, end - begin)
+        return Stamped(self.times[rows], batch, self.rank[rows], self.horizon[rows], kept, tuples)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is certain once all pairs of the first `numbers` tuples are known.
+
+    Further tuples have at least this `rank` and this `time`, and meet none before the `dead` ordinals and numbers.
+    """
+
+    numbers: tuple[int, int]
+    rank: int
+    time: int
+    dead_ordinals: tuple[int, int]
+    dead_numbers: tuple[int, int]
+
+    def dead(self, side: int) -> tuple[int, int]:
+        return self.dead_ordinals[side], self.dead_numbers[side]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tuples for the core, their rows for the results, and what holds after them."""
+
+    left: Stamped
+    right: Stamped
+    mark: Mark
+
+    def __len__(self) -> int:
+        return len(self.left) + len(self.right)
+
+
+class _Side:
+    """What has come of a side until now."""
+
+    def __init__(self, spec: JoinSpec, side: Side) -> None:
+        self.side, self.window = side, spec.side(side).window
+        self.filters = spec.parts.filters(side)
+        self.ordinals = self.numbers = 0
+        self.times = Sliding()  # by ordinal; searched for horizons, if the window is a duration
+        self.passed = Sliding()  # by number: its ordinal
+        self.dead = 0  # ordinals before are met no more
+
+    def add(self, times: Array, columns: Columns) -> Array | None:
+        """Returns the places of those that pass the one-sided conditions; None: all."""
+        kept = passing(self.filters, self.side, columns, len(times)) if self.filters else None
+        if self.window.kind == "duration":
+            self.times.append(times)
+        if self.filters:
+            self.passed.append(self.ordinals + (np.arange(len(times)) if kept is None else kept))
+        self.ordinals += len(times)
+        self.numbers += len(times) if kept is None else len(kept)
+        return kept
+
+    def horizon(self, times: Array, arrived: Array) -> Array:
+        """The oldest ordinal of this side's window when opposite tuples arrive."""
+        if self.window.kind == "rows":
+            return np.maximum(arrived - self.window.size, 0)
+        assert self.window.reach is not None
+        return self.times.search(saturating_subtract(times, self.window.reach))
+
+    def number(self, ordinals: Array) -> Array:
+        """How many before these ordinals have a number."""
+        return self.passed.search(ordinals) if self.filters else ordinals
+
+    def bury(self, opposite_time: int | None) -> None:
+        """Note what no further opposite tuple can meet, the next of which has this time or a later one."""
+        if opposite_time is None:
+            dead = self.ordinals
+        elif self.window.kind == "rows":
+            dead = self.ordinals - self.window.size
+        else:
+            dead = int(self.horizon(np.array([opposite_time]), np.empty(0))[0])
+        self.dead = max(self.dead, min(dead, self.ordinals))
+
+    def forget(self) -> None:
+        self.times.drop(self.dead)
+        if self.filters:
+            self.passed.drop(int(self.number(np.array([self.dead]))[0]))
+
+
+class Stamping:
+    """Tuples in the total order in, steps for the core out."""
+
+    def __init__(self, spec: JoinSpec, rows_max: int) -> None:
+        self.spec, self.rows_max = spec, rows_max
+        self.sides = _Side(spec, "left"), _Side(spec, "right")
+        self.mark = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
+        nothing = np.empty(0, np.int64)
+        batches = [pa.RecordBatch.from_pylist([], schema=spec.side(side.side).schema) for side in self.sides]
+        empty = [predicate_columns(spec.predicate, s.side, b) for s, b in zip(self.sides, batches, strict=True)]
+        self._nothing = [
+            Stamped(nothing, batch, nothing, nothing, None, _tuples(side.side, columns, None, 0, nothing, nothing))
+            for side, batch, columns in zip(self.sides, batches, empty, strict=True)
+        ]
+
+    def steps(self, due: Due, next_times: tuple[int | None, int | None]) -> Iterator[Step]:
+        """The tuples that are due, at most `rows_max` at once. Those that follow have at least the given times."""
+        first = [side.ordinals for side in self.sides]
+        stamped = self._stamped(due)
+        self._bury(next_times)
+        rank, done, total = self.mark.rank, [0, 0], sum(map(len, stamped))
+        for end in [*range(self.rows_max, total, self.rows_max), total]:
+            if end == total:
+                cut = [len(s) for s in stamped]
+            else:
+                cut = [int(np.searchsorted(s.rank, rank + end)) for s in stamped]
+            parts = [s.cut(begin, end) for s, begin, end in zip(stamped, done, cut, strict=True)]
+            times = list(next_times)
+            dead = [side.dead for side in self.sides]
+            for i, s in enumerate(stamped):  # what follows in this very call has times and horizons already
+                if cut[i] < len(s):
+                    times[i] = int(s.times[cut[i]])
+                    dead[1 - i] = int(s.horizon[cut[i]])
+            dead = [min(d, f + c) for d, f, c in zip(dead, first, cut, strict=True)]
+            numbers = [n + len(p.tuples) for n, p in zip(self.mark.numbers, parts, strict=True)]
+            self.mark = self._mark(numbers, rank + end, times, dead)
+            yield Step(parts[0], parts[1], self.mark)
+            done = cut
+        for side in self.sides:
+            side.forget()
+
+    def idle(self, next_times: tuple[int | None, int | None]) -> Mark | None:
+        """Nothing is due, but it is known better what can follow; None if it is not."""
+        self._bury(next_times)
+        mark = self._mark(self.mark.numbers, self.mark.rank, next_times, [side.dead for side in self.sides])
+        if mark == self.mark:
+            return None
+        self.mark = mark
+        for side in self.sides:
+            side.forget()
+        return mark
+
+    def _bury(self, next_times: tuple[int | None, int | None]) -> None:
+        for side, opposite_time in zip(self.sides, reversed(next_times), strict=True):
+            side.bury(opposite_time)
+
+    def _mark(self, numbers: Sequence[int], rank: int, next_times: Sequence[int | None], dead: Sequence[int]) -> Mark:
+        time = min((t for t in next_times if t is not None), default=END)
+        dead_numbers = [int(side.number(np.array([d]))[0]) for side, d in zip(self.sides, dead, strict=True)]
+        return Mark((numbers[0], numbers[1]), rank, time, (dead[0], dead[1]), (dead_numbers[0], dead_numbers[1]))
+
+    def _stamped(self, due: Due) -> list[Stamped]:
+        pieces = [due.left, due.right]
+        times = [self._nothing[i].times if piece is None else piece[0] for i, piece in enumerate(pieces)]
+        # At equal times the left tuple is the earlier one.
+        arrived = [
+            np.searchsorted(times[1], times[0], "left") + self.sides[1].ordinals,
+            np.searchsorted(times[0], times[1], "right") + self.sides[0].ordinals,
+        ]
+        ordinals = [side.ordinals + np.arange(len(t)) for side, t in zip(self.sides, times, strict=True)]
+        columns: list[Columns] = []
+        kept: list[Array | None] = []
+        numbers = [side.numbers for side in self.sides]
+        for side, piece in zip(self.sides, pieces, strict=True):  # both, because they stamp each other
+            columns.append({} if piece is None else predicate_columns(self.spec.predicate, side.side, piece[1]))
+            kept.append(None if piece is None else side.add(piece[0], columns[-1]))
+        found = []
+        for i, piece in enumerate(pieces):
+            if piece is None:
+                found.append(self._nothing[i])
+                continue
+            met = self.sides[1 - i]
+            horizon = met.horizon(times[i], arrived[i])
+            low, high = met.number(horizon), met.number(arrived[i]) - 1
+            tuples = _tuples(self.sides[i].side, columns[i], kept[i], numbers[i], low, high)
+            found.append(Stamped(times[i], piece[1], ordinals[i] + arrived[i], horizon, kept[i], tuples))
+        return found
+
+
+def _tuples(side: Side, columns: Columns, kept: Array | None, first: int, low: Array, high: Array) -> Batch:
+    if kept is not None:
+        columns = {name: vector.take(kept) for name, vector in columns.items()}
+        low, high = low[kept], high[kept]
+    number = np.arange(first, first + len(low))
+    return Batch(side, columns, number, number, low, high)

@@ -1,0 +1,112 @@
+"""Where the driver writes arriving tuples, and nodes read them: rings of columns by place, one for each lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterflow.kernels.compiled.predicate import CompiledPredicate
+from counterflow.kernels.store import Batch
+from counterflow.kernels.vectors import Array
+from counterflow.protocols import words as w
+
+
+def address(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def descriptor(mask: int, *arrays: Array) -> Array:
+    """A mask and the addresses of arrays, in words that compiled code reads."""
+    return np.array([mask, *map(address, arrays), *[0] * w.STAMP_WORDS], np.int64)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tuples of one lane are: descriptors."""
+
+    stamps: Array
+    stored: Array
+    probing: Array
+
+
+class Arena:
+    """The tuples of one side that are under way. Tuple x is in lane x % lanes, at place x // lanes."""
+
+    def __init__(
+        self, side: int, own: CompiledPredicate, opposite: CompiledPredicate, lanes: int, capacity: int
+    ) -> None:
+        self.side, self.own, self.opposite, self.lanes = side, own, opposite, lanes
+        self.capacity = capacity  # of a lane
+        self.next = self.claimed = 0  # the tuple to come
+        self.bands: Array | None = None
+        sides = own.path.stored
+        self.same_keys = [b.key(sides) for b in own.path.bands] == [b.key(sides) for b in opposite.path.bands]
+        self.kept: list[object] = []
+        self._allocate()
+
+    def _allocate(self) -> None:
+        lanes, n, shape = self.lanes, self.capacity, self.own.kernels.shape
+        other = self.opposite.kernels.shape
+        self.low, self.high = np.zeros((2, lanes, n), np.int64)
+        self.columns = [np.zeros((lanes, n), d) for d in shape.dtypes(shape.stored_columns)]
+        self.bounds = [np.zeros((lanes, n), d) for _ in range(2) for d, _ in other.scan_keys]
+        self.keyed = self._key_arrays(shape.dimensions)
+        self.probe_keyed = self.keyed if self.same_keys else self._key_arrays(other.dimensions)
+        self.places = []
+        for lane in range(lanes):
+            stamps = np.zeros(w.STAMP_WORDS, np.int64)
+            stamps[:5] = n - 1, address(self.low[lane]), address(self.high[lane]), lanes, lane
+            columns = [c[lane] for c in self.columns]
+            stored = descriptor(n - 1, *(k[lane] for k in self.keyed), *columns)
+            probing = descriptor(n - 1, *(k[lane] for k in self.probe_keyed), *columns, *(b[lane] for b in self.bounds))
+            self.places.append(Place(stamps, stored, probing))
+        self.kept += [self.low, self.high, self.columns, self.bounds, self.keyed, self.probe_keyed, self.places]
+
+    def _key_arrays(self, dimensions: int) -> tuple[Array, Array, Array]:
+        lanes, n = self.lanes, self.capacity
+        return np.zeros((lanes, n), np.uint64), np.zeros((lanes, n), np.uint8), np.zeros((lanes, dimensions, n))
+
+    def grow(self, oldest: int) -> None:
+        """Twice the capacity; tuples from `oldest` on move."""
+        before = [self.low, self.high, *self.columns, *self.bounds, *self.keyed]
+        other = [] if self.same_keys else list(self.probe_keyed)
+        old, self.capacity = self.capacity, 2 * self.capacity
+        self._allocate()
+        after = [self.low, self.high, *self.columns, *self.bounds, *self.keyed]
+        after += [] if self.same_keys else list(self.probe_keyed)
+        for lane in range(self.lanes):
+            places = np.arange(oldest // self.lanes, -(-self.next // self.lanes))
+            for a, b in zip(before + other, after, strict=True):
+                b[lane, ..., places & (self.capacity - 1)] = a[lane, ..., places & (old - 1)]
+
+    def arrived(self, number: int) -> int | None:
+        """How many opposite tuples came before this one; None if another one has its place by now."""
+        high = self.high  # the driver may replace it meanwhile
+        capacity = high.shape[1]
+        found = int(high[number % self.lanes, (number // self.lanes) & (capacity - 1)]) + 1
+        return found if self.claimed <= number + self.lanes * capacity else None
+
+    def write(self, batch: Batch) -> None:
+        """The next tuples; there must be room for them."""
+        n = len(batch)
+        side = batch.side
+        own = self.own.keyed(side, batch.columns, batch.arrays, n)
+        if self.bands is None and n:
+            self.bands = self.own.band_table(own.keys)
+        probe = own if self.same_keys else self.opposite.keyed(side, batch.columns, batch.arrays, n)
+        lower, upper = self.opposite.scan_bounds(batch.columns, n)
+        self.claimed = self.next + n  # before anything is overwritten
+        numbers = np.arange(self.next, self.next + n)
+        lane, slot = numbers % self.lanes, (numbers // self.lanes) & (self.capacity - 1)
+        for array, values in zip(
+            [self.low, self.high, *self.columns, *self.bounds, self.keyed[0], self.keyed[1]],
+            [batch.low, batch.high, *own.columns, *lower, *upper, own.hashes, own.usable],
+            strict=True,
+        ):
+            array[lane, slot] = values
+        self.keyed[2][lane, :, slot] = own.keys.T
+        if not self.same_keys:
+            self.probe_keyed[0][lane, slot], self.probe_keyed[1][lane, slot] = probe.hashes, probe.usable
+            self.probe_keyed[2][lane, :, slot] = probe.keys.T
+        self.next += n

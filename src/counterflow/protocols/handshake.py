@@ -1,0 +1,184 @@
+"""Handshake join (Teubner and Mueller, SIGMOD 2011, and its first report).
+
+The two windows lie along a row of nodes and flow by each other: left tuples (the papers' R) from left to right, right
+ones (S) from right to left. Where a tuple enters a node, it is compared with all opposite tuples there (immediate scan).
+Nodes hand their oldest tuples on while they have more than the next node, so load balances itself (Section 4.3). The
+driver puts tuples in at one end and takes them out at the other (Section 4.4).
+
+Two-phase forwarding (Section 4.2): two tuples that are under way between the same two nodes must not miss each other.
+So a right tuple stays, marked as forwarded, until the node to the left acknowledges it; left tuples go at once. The first
+report keeps both (`VARIANT` 1). Taken literally, that finds the pair of two such tuples twice, once at each node; so here
+too a right tuple does not look at left ones that are marked as forwarded.
+
+The driver's removals are numbers: everything before it may go. A tuple that arrives at the end after its removal goes at
+once; a pair that meets too late is told by its stamps. When the input has ended, left tuples are pushed through to the
+end, and so meet what is left of the others.
+"""
+
+from __future__ import annotations
+
+from counterflow.jit import compiled, inlined
+from counterflow.kernels.compiled.block import FIRST_ROW, NEXT_ROW
+from counterflow.lockfree.atomics import load_acquire, store_release
+from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
+from counterflow.lockfree.ring import front, pop, room, try_send, waiting
+from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
+from counterflow.protocols.three_steps import EVERYTHING, outcome
+from counterflow.protocols.words import (
+    ACKNOWLEDGEMENT,
+    ARRIVAL,
+    BATCH_ROWS,
+    COUNT,
+    DONE,
+    EXPIRED,
+    FINISHED,
+    FIRST,
+    FROM_LEFT,
+    FROM_RIGHT,
+    IDLE,
+    KIND,
+    LEFT,
+    MARK,
+    NODES,
+    PHASE,
+    RIGHT,
+    SEGMENT,
+    SIZE,
+    TO_LEFT,
+    TO_RIGHT,
+    VARIANT,
+    WORKED,
+)
+
+FORWARDED = MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
+ACKNOWLEDGED = MARK + 1  # left ones, in the symmetric form
+RECEIVE, MATCH, KEEP = 0, 1, 2
+
+
+@compiled
+def step(m, k):
+    """Figure 9: a message from the left, one from the right, then see whether tuples should move on."""
+    node = node_at(m, k)
+    worked = IDLE
+    if m[node + PHASE] == RECEIVE:
+        worked = process_left(m, k, node)
+    if m[node + PHASE] == RECEIVE:
+        worked = max(worked, process_right(m, k, node))
+    if m[node + PHASE] != RECEIVE:
+        worked = process_arrival(m, k, node)
+        if m[node + PHASE] != RECEIVE:
+            return worked
+    return max(worked, forward_tuples(m, k, node))
+
+
+@inlined
+def half_empty(m, ring):
+    """Half of a queue is left to acknowledgements, so that two nodes never wait for each other."""
+    return 2 * room(m, ring) > m[ring + RING_CAPACITY]
+
+
+@inlined
+def may_answer(m, ring):
+    return ring == 0 or room(m, ring) > 0
+
+
+@compiled
+def process_left(m, k, node):
+    ring = m[node + FROM_LEFT]
+    if waiting(m, ring) == 0:
+        return IDLE
+    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    if kind == ARRIVAL:
+        if not may_answer(m, m[node + TO_LEFT]):
+            return IDLE
+        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = LEFT, first, count, MATCH
+    elif kind == ACKNOWLEDGEMENT:
+        expire(m, m[node + SEGMENT + RIGHT], first)
+    else:  # the driver takes right tuples out at this end
+        m[node + EXPIRED + RIGHT] = first
+    pop(m, ring)
+    return WORKED
+
+
+@compiled
+def process_right(m, k, node):
+    ring = m[node + FROM_RIGHT]
+    if waiting(m, ring) == 0:
+        return IDLE
+    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    if kind == ARRIVAL:
+        if not may_answer(m, m[node + TO_RIGHT]):
+            return IDLE
+        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = RIGHT, first, count, MATCH
+    elif kind == ACKNOWLEDGEMENT:
+        m[node + ACKNOWLEDGED] = first
+    else:
+        m[node + EXPIRED + LEFT] = first
+    pop(m, ring)
+    return WORKED
+
+
+@compiled
+def process_arrival(m, k, node):
+    """Compare the tuples with all opposite ones here, insert them, acknowledge them."""
+    side, first, count = m[node + KIND], m[node + FIRST], m[node + COUNT]
+    if m[node + PHASE] == MATCH:
+        if not search(m, node, m[node + SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):
+            return outcome(m, node)
+        m[node + PHASE] = KEEP
+    if not store(m, node, m[node + SEGMENT + side], first, count):
+        return outcome(m, node)
+    if side == RIGHT and k < m[NODES] - 1:
+        try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)
+    if side == LEFT and k > 0 and m[VARIANT] == 1:
+        try_send(m, m[node + TO_LEFT], ACKNOWLEDGEMENT, first + count, 0, 0)
+    m[node + PHASE] = RECEIVE
+    return WORKED
+
+
+@inlined
+def excess(mine, forwarded, next_node_first, batch):
+    """How many tuples to hand on: half of what this node has more than the next, counting what is under way to it."""
+    theirs = forwarded - next_node_first
+    return min((mine - theirs + 1) // 2, batch) if mine > theirs else 0
+
+
+@compiled
+def forward_tuples(m, k, node):
+    worked = IDLE
+    left, right = m[node + SEGMENT + LEFT], m[node + SEGMENT + RIGHT]
+    first, end = m[left + FIRST_ROW], m[left + NEXT_ROW]
+    if k == m[NODES] - 1:  # the end: what the driver has declared expired goes
+        if m[node + EXPIRED + LEFT] > first and end > first:
+            expire(m, left, m[node + EXPIRED + LEFT])
+            worked = WORKED
+    elif end > first and half_empty(m, m[node + TO_RIGHT]):
+        count = excess(end - first, first, load_acquire(m, node_at(m, k + 1) + SIZE + LEFT), m[BATCH_ROWS])
+        if load_acquire(m, FINISHED) != 0:
+            count = min(end - first, m[BATCH_ROWS])
+        count = min(count, room_to_wrap(m, node, LEFT, first))
+        if count > 0:
+            try_send(m, m[node + TO_RIGHT], ARRIVAL, first, count, 0)
+            expire(m, left, first + count)
+            worked = WORKED
+    forwarded, end = max(m[node + FORWARDED], m[right + FIRST_ROW]), m[right + NEXT_ROW]
+    if k == 0:
+        if m[node + EXPIRED + RIGHT] > m[right + FIRST_ROW] and end > m[right + FIRST_ROW]:
+            expire(m, right, m[node + EXPIRED + RIGHT])
+            worked = WORKED
+        forwarded = m[right + FIRST_ROW]
+    elif end > forwarded and half_empty(m, m[node + TO_LEFT]):
+        count = excess(end - forwarded, forwarded, load_acquire(m, node_at(m, k - 1) + SIZE + RIGHT), m[BATCH_ROWS])
+        count = min(count, room_to_wrap(m, node, RIGHT, forwarded))
+        if count > 0:
+            try_send(m, m[node + TO_LEFT], ARRIVAL, forwarded, count, 0)
+            forwarded += count
+            worked = WORKED
+    m[node + FORWARDED] = forwarded
+    store_release(m, node + SIZE + LEFT, m[left + FIRST_ROW])
+    store_release(m, node + SIZE + RIGHT, forwarded)
+    # A right tuple is done with when its last copy is gone: it may be out at the left end, while the copy that it left
+    # behind still meets a left tuple that was under way.
+    store_release(m, node + DONE + LEFT, m[left + FIRST_ROW])
+    store_release(m, node + DONE + RIGHT, m[right + FIRST_ROW])
+    return worked

@@ -1,0 +1,157 @@
+"""Low-latency handshake join (Roy, Teubner and Gemulla, VLDB 2014).
+
+Nodes stand in a row. Left tuples (the paper's R) rush from left to right, right ones (S) from right to left; each node
+hands a tuple on at once and then looks for its partners among what is stored here. A tuple is stored at its home node
+only. Three kinds of messages besides arrivals make sure that each pair is found exactly once (Section 4.2, Table 1):
+acknowledgements (right tuples between two nodes are kept in TRANSIT until the next node has them), expedition ends (a
+right tuple looks only at left ones that have reached the end of the row), and the driver's expiries.
+
+Differences from the paper, both for exactness: a pair is checked against the window (tuples wait in queues, so one may
+meet another that has expired meanwhile), and every node has a high-water mark of its own (Section 6.1 has one at each
+end of the row, but a tuple is handed on before it is looked for partners of, so it may be at the end while a node before
+is still searching).
+"""
+
+from __future__ import annotations
+
+from counterflow.jit import compiled
+from counterflow.lockfree.atomics import store_release
+from counterflow.lockfree.ring import front, pop, room, try_send, waiting
+from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
+from counterflow.protocols.three_steps import EVERYTHING, outcome
+from counterflow.protocols.words import (
+    ACKNOWLEDGEMENT,
+    ARRIVAL,
+    COUNT,
+    DONE,
+    EXPEDITION_END,
+    EXPIRY,
+    FIRST,
+    FROM_LEFT,
+    FROM_RIGHT,
+    IDLE,
+    KIND,
+    LEFT,
+    MARK,
+    NODES,
+    PHASE,
+    RIGHT,
+    SEGMENT,
+    TO_LEFT,
+    TO_RIGHT,
+    TRANSIT,
+    WORKED,
+)
+
+EXPEDITED = MARK  # left tuples that have reached the end of the row, as far as this node knows
+RECEIVE, MATCH, MATCH_TRANSIT, KEEP, KEEP_TRANSIT, REPORT = 0, 1, 2, 3, 4, 5
+SPARE = 2  # room in a queue for what one arrival causes
+
+
+@compiled
+def step(m, k):
+    """Figure 12: a message from the left, or one from the right."""
+    node = node_at(m, k)
+    if m[node + PHASE] != RECEIVE:
+        return process_left_arrival(m, k, node) if m[node + KIND] == LEFT else process_right_arrival(m, k, node)
+    left = process_left(m, k, node)
+    if m[node + PHASE] != RECEIVE:
+        return left
+    right = process_right(m, k, node)
+    return right if m[node + PHASE] != RECEIVE else max(left, right)
+
+
+@compiled
+def process_left(m, k, node):
+    """Figure 13."""
+    ring, onward = m[node + FROM_LEFT], m[node + TO_RIGHT]
+    if waiting(m, ring) == 0:
+        return IDLE
+    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    if kind == ARRIVAL:
+        if (onward != 0 and room(m, onward) < SPARE) or (m[node + TO_LEFT] != 0 and room(m, m[node + TO_LEFT]) < SPARE):
+            return IDLE
+        pop(m, ring)
+        if onward != 0:
+            try_send(m, onward, ARRIVAL, first, count, 0)  # line 7: handed on before anything else
+        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = LEFT, first, count, MATCH
+        return process_left_arrival(m, k, node)
+    if kind == ACKNOWLEDGEMENT:
+        pop(m, ring)
+        expire(m, m[node + TRANSIT], first)
+        return WORKED
+    if onward != 0 and not try_send(m, onward, EXPIRY, first, 0, 0):
+        return IDLE
+    pop(m, ring)
+    expire(m, m[node + SEGMENT + RIGHT], first)
+    return WORKED
+
+
+@compiled
+def process_left_arrival(m, k, node):
+    """Lines 8 to 12: look for partners here and in transit, keep the tuples whose home this is."""
+    first, count = m[node + FIRST], m[node + COUNT]
+    if m[node + PHASE] == MATCH:
+        if not search(m, node, m[node + SEGMENT + RIGHT], first, count, EVERYTHING, ALL_FRESH):
+            return outcome(m, node)
+        m[node + PHASE] = MATCH_TRANSIT
+    if m[node + PHASE] == MATCH_TRANSIT:
+        if k > 0 and not search(m, node, m[node + TRANSIT], first, count, EVERYTHING, k):  # fresh: its home is to come
+            return outcome(m, node)
+        m[node + PHASE] = KEEP
+    if not store(m, node, m[node + SEGMENT + LEFT], first, count):
+        return outcome(m, node)
+    if k == m[NODES] - 1:
+        m[node + EXPEDITED] = first + count
+        if k > 0:
+            try_send(m, m[node + TO_LEFT], EXPEDITION_END, first + count, 0, 0)
+    store_release(m, node + DONE + LEFT, first + count)
+    m[node + PHASE] = RECEIVE
+    return WORKED
+
+
+@compiled
+def process_right(m, k, node):
+    """Figure 14."""
+    ring, onward = m[node + FROM_RIGHT], m[node + TO_LEFT]
+    if waiting(m, ring) == 0:
+        return IDLE
+    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    if kind == ARRIVAL:
+        back = m[node + TO_RIGHT]
+        if (onward != 0 and room(m, onward) < SPARE) or (back != 0 and room(m, back) < SPARE):
+            return IDLE
+        pop(m, ring)
+        if onward != 0:
+            try_send(m, onward, ARRIVAL, first, count, 0)
+        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = RIGHT, first, count, MATCH
+        return process_right_arrival(m, k, node)
+    if onward != 0 and not try_send(m, onward, kind, first, 0, 0):
+        return IDLE
+    pop(m, ring)
+    if kind == EXPEDITION_END:
+        m[node + EXPEDITED] = first
+    else:
+        expire(m, m[node + SEGMENT + LEFT], first)
+    return WORKED
+
+
+@compiled
+def process_right_arrival(m, k, node):
+    """Lines 8 to 13: look at left tuples whose expedition is over, keep the tuples, acknowledge them."""
+    first, count = m[node + FIRST], m[node + COUNT]
+    if m[node + PHASE] == MATCH:
+        if not search(m, node, m[node + SEGMENT + LEFT], first, count, m[node + EXPEDITED], ALL_FRESH):
+            return outcome(m, node)
+        m[node + PHASE] = KEEP_TRANSIT
+    if m[node + PHASE] == KEEP_TRANSIT:
+        if k > 0 and not store(m, node, m[node + TRANSIT], first, count):
+            return outcome(m, node)
+        m[node + PHASE] = KEEP
+    if not store(m, node, m[node + SEGMENT + RIGHT], first, count):
+        return outcome(m, node)
+    if k < m[NODES] - 1:
+        try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)
+    store_release(m, node + DONE + RIGHT, first + count)
+    m[node + PHASE] = RECEIVE
+    return WORKED

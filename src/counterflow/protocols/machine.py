@@ -1,0 +1,392 @@
+"""The memory of one join: the words, the driver's arenas, the nodes' segments; and what nodes need from time to time.
+
+Whoever steps the nodes (threads, a simulator) is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterflow.kernels.access import choose_path
+from counterflow.kernels.compiled import block
+from counterflow.kernels.compiled.predicate import Access, CompiledPredicate
+from counterflow.kernels.compiled.window import BLOCK_SPARE, CHAINS, CHAINS_PER_ROW, EMPTY
+from counterflow.kernels.vectors import Array
+from counterflow.lockfree.ring import ring_init, ring_size
+from counterflow.lockfree.waiting import STRATEGIES, waiter_init, waiter_size
+from counterflow.lockfree.words import LINE, shared_words
+from counterflow.protocols import words as w
+from counterflow.protocols.arena import Arena, address, descriptor
+from counterflow.spec.expression import Expression, Side
+from counterflow.spec.split import Split
+
+ALGORITHMS = {
+    "kang": w.KANG,
+    "celljoin": w.CELLJOIN,
+    "handshake": w.HANDSHAKE,
+    "llhj": w.LLHJ,
+    "dpjoin": w.DPJOIN,
+    "scalejoin": w.SCALEJOIN,
+}
+SIDES: tuple[Side, Side] = ("left", "right")
+UNLIMITED = 1 << 60
+CAPACITY_MIN = 1 << 10
+OUTPUT_MIN = 1 << 13  # pairs that one call of a kernel writes; more than a block of the scan
+
+
+@dataclass(frozen=True)
+class Design:
+    """What kind of machine: the algorithm, its nodes, and sizes."""
+
+    algorithm: str
+    nodes: int = 1
+    batch_rows: int = 64
+    layout: tuple[int, int] = (1, 1)  # DP-Join's
+    access: Access = "auto"
+    symmetric: bool = False  # handshake join as in the first report
+    in_flight: int = 1 << 13  # tuples of a side that the driver is ahead of the slowest node, at most
+    outbox_rows: int = 1 << 13
+    expected_rows: tuple[int, int] = (0, 0)  # of the whole windows
+    strategy: str = "park"
+    nullable: bool = False
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        return self.layout if self.algorithm == "dpjoin" else (1, 1)
+
+    def lane(self, node: int, side: int) -> int:
+        """Of the tuples of a side that the node gets."""
+        if self.algorithm != "dpjoin":
+            return 0
+        return node // self.layout[1] if side == w.LEFT else node % self.layout[1]
+
+    def stored(self, node: int, side: int) -> tuple[int, int]:
+        """(stride, offset) of the tuples that the node stores."""
+        if self.algorithm == "dpjoin":
+            return self.layout[side], self.lane(node, side)
+        return (self.nodes, node) if self.algorithm in ("llhj", "scalejoin") else (1, 0)
+
+    @property
+    def meets_later(self) -> bool:
+        """Whether a probe may find tuples stored that came after it."""
+        return self.algorithm in ("handshake", "llhj", "dpjoin")
+
+
+class Machine:
+    def __init__(self, predicate: Expression, parts: Split, design: Design) -> None:
+        self.design = design
+        self.predicates = tuple(
+            CompiledPredicate(choose_path(parts, side), predicate, design.access, design.nullable, narrow=True)
+            for side in SIDES
+        )
+        self.kept: list[Any] = []  # arrays that compiled code knows by address
+        self._lay_out()
+        capacity = 1 << max(2 * design.in_flight - 1, 2 * design.batch_rows - 1).bit_length()
+        self.arenas = tuple(
+            Arena(side, self.predicates[side], self.predicates[1 - side], design.lanes[side], capacity)
+            for side in (w.LEFT, w.RIGHT)
+        )
+        self.segments: dict[int, Segment] = {}
+        self._make_segments()
+        self.publish_arenas()
+
+    # --- words
+
+    def _lay_out(self) -> None:
+        """Give everything its place."""
+        design, m_size = self.design, 0
+
+        def place(size: int) -> int:
+            nonlocal m_size
+            at, m_size = m_size, m_size + -(-size // LINE) * LINE
+            return at
+
+        place(w.HEADER_WORDS)
+        nodes = [place(w.NODE_WORDS) for _ in range(design.nodes)]
+        segments = [[place(w.SEGMENT_WORDS) for _ in range(3)] for _ in nodes]
+        outbox_size = 1 << (design.outbox_rows - 1).bit_length()
+        outboxes = [place(w.OUTBOX_DATA + outbox_size * w.RESULT_WORDS) for _ in nodes]
+        waiters = [place(waiter_size()) for _ in range(design.nodes + 2)]
+        ring_rows = 1 << (4 * design.in_flight - 1).bit_length()
+        rings = {link: place(ring_size(ring_rows)) for link in _links(design)}
+        self.m = m = shared_words(m_size)
+        m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
+        m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
+        m[w.ALGORITHM], m[w.VARIANT] = ALGORITHMS[design.algorithm], int(design.symmetric)
+        m[w.DRIVER], m[w.COLLECTOR] = waiters[-2:]
+        for waiter in waiters:
+            waiter_init(m, waiter)
+        self.inputs: dict[tuple[int, int], int] = {}  # the driver's rings: of a node, from the left or the right
+        neighbours: dict[int, set[int]] = {k: set() for k in range(design.nodes)}
+        for k, node in enumerate(nodes):
+            m[node + w.OUTBOX], m[node + w.WAITER] = outboxes[k], waiters[k]
+            m[outboxes[k] + w.OUTBOX_SIZE] = outbox_size
+            m[node + w.SEGMENT], m[node + w.SEGMENT + 1], m[node + w.TRANSIT] = segments[k]
+        for (sender, receiver, inbox, outlet), ring in rings.items():
+            ring_init(m, ring, ring_rows)
+            m[nodes[receiver] + inbox] = ring
+            if sender < 0:
+                self.inputs[receiver, inbox] = ring
+            else:
+                m[nodes[sender] + outlet] = ring if outlet else 0
+                neighbours[sender].add(receiver)
+                neighbours[receiver].add(sender)
+        for k, node in enumerate(nodes):
+            told = [waiters[-1], waiters[-2], *(waiters[other] for other in sorted(neighbours[k]))][: w.NOTIFIED_MAX]
+            m[node + w.NOTIFIED : node + w.NOTIFIED + len(told)] = told
+        self.nodes, self.waiters = nodes, waiters
+
+    # --- windows
+
+    def _make_segments(self) -> None:
+        design = self.design
+        for k, node in enumerate(self.nodes):
+            for side in (w.LEFT, w.RIGHT):
+                stride, offset = design.stored(k, side)
+                shares = None
+                if design.algorithm == "celljoin" and k > 0:
+                    shares = self.segments[int(self.m[self.nodes[0] + w.SEGMENT + side])]
+                if design.algorithm == "dpjoin":
+                    first = k - k % design.layout[1] if side == w.LEFT else k % design.layout[1]
+                    if first != k:
+                        shares = self.segments[int(self.m[self.nodes[first] + w.SEGMENT + side])]
+                rows = design.expected_rows[side] // stride
+                at = int(self.m[node + w.SEGMENT + side])
+                self.segments[at] = Segment(self, at, side, stride, offset, rows, design.access != "scan", shares)
+            if design.algorithm == "llhj":
+                at = int(self.m[node + w.TRANSIT])
+                self.segments[at] = Segment(self, at, w.RIGHT, 1, 0, 2 * design.in_flight, False, None)
+        if design.algorithm == "dpjoin":
+            self._share_segments()
+
+    def _share_segments(self) -> None:
+        rows, columns = self.design.layout
+        step = self.segment_at(1, w.LEFT) - self.segment_at(0, w.LEFT) if self.design.nodes > 1 else 0
+        for i in range(rows):
+            at = self.segment_at(i * columns, w.LEFT)
+            self.m[at + w.SHARERS], self.m[at + w.SHARE_STEP] = columns, step
+        for j in range(columns):
+            at = self.segment_at(j, w.RIGHT)
+            self.m[at + w.SHARERS], self.m[at + w.SHARE_STEP] = rows, columns * step
+
+    @property
+    def may_be_unsure(self) -> bool:
+        """Whether compiled code may find pairs that have to be checked."""
+        accept = self.predicates[0].kernels.accept
+        return not accept.complete or any(line.startswith("unsure |=") for line in accept.lines)
+
+    def segment_at(self, k: int, side: int) -> int:
+        return int(self.m[self.nodes[k] + w.SEGMENT + side])
+
+    def publish_arenas(self) -> None:
+        """Let the nodes know where arriving tuples lie; again when an arena has moved."""
+        for k, node in enumerate(self.nodes):
+            for side, arena in enumerate(self.arenas):
+                place = arena.places[self.design.lane(k, side)]
+                self.m[node + w.STAMPS + side] = address(place.stamps)
+                for at in self._segments_of(k):
+                    role = block.STORED if self.m[at + w.SIDE] == side else block.PROBING
+                    self.m[at + role] = address(place.stored if role == block.STORED else place.probing)
+
+    def set_bands(self, side: int, bands: Array) -> None:
+        """How wide the cells of the grids over a side's tuples are; known with its first tuples."""
+        for segment in self.segments.values():
+            if segment.indexed and segment.predicate is self.predicates[side]:
+                segment.bands[:] = bands
+
+    def _segments_of(self, k: int) -> Iterator[int]:
+        node = self.nodes[k]
+        yield from (int(self.m[node + w.SEGMENT]), int(self.m[node + w.SEGMENT + 1]))
+        if self.design.algorithm == "llhj":
+            yield int(self.m[node + w.TRANSIT])
+
+    def attend(self, k: int) -> None:
+        """Give node k what it needs; called by whoever steps it."""
+        node = self.nodes[k]
+        need, at = int(self.m[node + w.NEED]), int(self.m[node + w.NEED_AT])
+        segment = self.segments[at]
+        {
+            w.NEED_ROOM: segment.grow,
+            w.NEED_POOL: segment.grow_records,
+            w.NEED_OUTPUT: segment.grow_output,
+            w.NEED_SCAN: segment.load_scan,
+        }[need]()
+        self.m[node + w.NEED] = 0
+
+
+def _links(design: Design) -> Iterator[tuple[int, int, int, int]]:
+    """The rings: sender (-1: the driver), receiver, and where each of them knows it."""
+    last = design.nodes - 1
+    if design.algorithm in ("kang", "scalejoin"):
+        for k in range(design.nodes):
+            yield -1, k, w.FROM_LEFT, 0
+    elif design.algorithm == "celljoin":
+        yield -1, 0, w.FROM_LEFT, 0
+        for k in range(1, design.nodes):
+            yield 0, k, w.FROM_RIGHT, 0
+    elif design.algorithm == "dpjoin":
+        columns = design.layout[1]
+        for k in range(design.nodes):
+            i, j = divmod(k, columns)
+            yield (k - 1 if j else -1), k, w.FROM_LEFT, w.TO_RIGHT
+            yield (k - columns if i else -1), k, w.FROM_RIGHT, w.TO_LEFT
+    else:
+        yield -1, 0, w.FROM_LEFT, 0
+        yield -1, last, w.FROM_RIGHT, 0
+        for k in range(last):
+            yield k, k + 1, w.FROM_LEFT, w.TO_RIGHT
+            yield k + 1, k, w.FROM_RIGHT, w.TO_LEFT
+
+
+class Segment:
+    """A node's part of a window, or another node's that it looks at: `shares`."""
+
+    def __init__(
+        self, machine: Machine, at: int, side: int, stride: int, offset: int, rows: int, indexed: bool, shares: Any
+    ) -> None:
+        self.machine, self.at, self.predicate, self.shares = machine, at, machine.predicates[side], shares
+        self.kernels, self.batch_rows = self.predicate.kernels, machine.design.batch_rows
+        self.indexed = indexed and self.predicate.access == "index"
+        self.sharers: list[Segment] = []
+        self.kept: list[Any] = []
+        self.pool = self.heads = self.records = np.empty(0, np.int64)
+        self.bands = np.zeros((len(self.predicate.path.bands), 7))
+        m = machine.m
+        m[at + w.STRIDE], m[at + w.OFFSET], m[at + w.SIDE] = stride, offset, side
+        m[at + w.SHARERS], m[at + block.COPIES] = 1, int(shares is None)
+        if self.indexed:
+            m[at + w.STORE], m[at + w.PROBE] = self.kernels.indexed.store.address, self.kernels.indexed.probe.address
+        else:
+            m[at + w.STORE], m[at + w.SCAN] = self.kernels.scanned.store.address, self.kernels.scanned.scan.address
+        self._make_workspace()
+        self.capacity = 1 << (max(CAPACITY_MIN, 2 * self.batch_rows, rows + 2 * self.batch_rows) - 1).bit_length()
+        if shares is None:
+            self._make_ring(self.capacity)
+        else:
+            shares.sharers.append(self)
+            self.ring = shares.ring
+            m[at + block.RING], m[at + w.STORED_STAMPS] = m[shares.at + block.RING], m[shares.at + w.STORED_STAMPS]
+        if self.indexed:
+            self._point(block.BANDS, self.bands)
+            self._make_index()
+        m[at + w.CAPACITY] = self.capacity if self.indexed or shares is None else UNLIMITED
+
+    def _point(self, word: int, array: Array) -> None:
+        self.kept.append(array)
+        self.machine.m[self.at + word] = address(array)
+
+    def _make_workspace(self) -> None:
+        n, shape = self.batch_rows, self.kernels.shape
+        for word in (block.OLDEST, block.NEWEST, block.CHOSEN, block.BEGINS, block.ENDS):
+            self._point(word, np.zeros(n, np.int64))
+        self._point(block.PROBE_KEYS, np.zeros((shape.dimensions, n)))
+        self._point(block.CHAINS, np.zeros(CHAINS, np.int64))
+        self._point(block.NUMBERS, np.zeros(64, np.int64))
+        constants = [np.array([c]).view(np.int64)[0] for c in self.predicate.constants]
+        self._point(block.CONSTANTS, np.array([*constants, 0], np.int64))
+        stage = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]
+        columns = [np.zeros(n, dtype) for dtype in shape.dtypes(shape.stored_columns)]
+        self.kept += [*stage, *columns]
+        self._point(block.STAGE, descriptor(0, *stage, *columns))
+        self._make_output(max(OUTPUT_MIN, 2 * n))
+
+    def _make_output(self, size: int) -> None:
+        self._point(block.OUT_PROBE, np.zeros(size, np.int64))
+        self._point(block.OUT_ROW, np.zeros(size, np.int64))
+        self.machine.m[self.at + block.OUT_SIZE] = size
+
+    # --- the ring
+
+    def _make_ring(self, capacity: int) -> None:
+        """Empty, or with the rows of the one before."""
+        m, at, shape = self.machine.m, self.at, self.kernels.shape
+        ring = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
+        if self.indexed:
+            ring += [np.empty(capacity, np.uint64), np.empty(capacity, np.uint8)]
+            ring.append(np.empty((shape.dimensions, capacity)))
+        stamps = [np.empty(capacity, np.int64), np.empty(capacity, np.int64)]
+        if m[at + block.RING]:
+            first = min(int(m[s.at + block.FIRST_ROW]) for s in (self, *self.sharers))
+            rows = np.arange(first, int(m[at + block.NEXT_ROW]))
+            old, new = rows & (len(self.ring[-1].T) - 1), rows & (capacity - 1)
+            for before, after in zip([*self.ring, *self.stamps], [*ring, *stamps], strict=True):
+                after[..., new] = before[..., old]
+        self.ring, self.stamps = ring, stamps
+        described = descriptor(capacity - 1, *ring)
+        stamped = descriptor(capacity - 1, *stamps)
+        self.kept += [ring, stamps, described, stamped]
+        for segment in (self, *self.sharers):
+            segment.ring = ring
+            if self.machine.design.meets_later:
+                m[segment.at + w.STORED_STAMPS] = address(stamped)
+            m[segment.at + block.RING] = address(described)
+
+    def grow(self) -> None:
+        self.capacity *= 2
+        if self.shares is None:
+            self._make_ring(self.capacity)
+        if self.indexed:
+            self._make_index()
+        self.machine.m[self.at + w.CAPACITY] = self.capacity
+
+    # --- the index
+
+    def _make_index(self) -> None:
+        """Over the rows that are there."""
+        m, at, capacity = self.machine.m, self.at, self.capacity
+        record = self.kernels.shape.record
+        self.pool = np.full(40, -1, np.int64)
+        if self.kernels.shape.index == "blocks":
+            self.heads = np.zeros(capacity + 1, np.int64)
+            self.records = np.empty(BLOCK_SPARE * capacity, record)
+            self.pool[0] = self.pool[32] = 0
+        else:
+            self.heads = np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
+            self.records = np.empty(capacity, record)
+        first, end = int(m[at + block.FIRST_ROW]), int(m[at + block.NEXT_ROW])
+        *columns, hashes, usable, keys = self.ring
+        numbers = np.empty(64, np.int64)
+        for begin in range(first, end, 1 << 16):
+            rows = np.arange(begin, min(begin + (1 << 16), end)) & (len(hashes) - 1)
+            part = hashes[rows], np.ascontiguousarray(keys[:, rows]), usable[rows]
+            done, n = 0, len(rows)
+            while done < n:
+                done = self.kernels.indexed.append(
+                    done, n, *part, self.bands, tuple(c[rows] for c in columns), self.heads, self.records, self.pool,
+                    numbers, first, begin,
+                )  # fmt: skip
+                if done < n:
+                    self._enlarge_records()
+        self._point(block.POOL, self.pool)
+        self._point(block.HEADS, self.heads)
+        m[at + block.HEADS_SIZE] = len(self.heads)
+        self._point_records()
+
+    def _enlarge_records(self) -> None:
+        larger = np.empty(len(self.records) * 3 // 2, self.records.dtype)
+        larger[: len(self.records)] = self.records
+        self.records = larger
+
+    def _point_records(self) -> None:
+        self._point(block.RECORDS, self.records)
+        self.machine.m[self.at + block.RECORDS_SIZE] = len(self.records)
+
+    def grow_records(self) -> None:
+        self._enlarge_records()
+        self._point_records()
+
+    def grow_output(self) -> None:
+        waiting = int(self.machine.m[self.at + block.WAITING])
+        self._make_output(max(2 * int(self.machine.m[self.at + block.OUT_SIZE]), 2 * waiting))
+
+    def load_scan(self) -> None:
+        self.machine.m[self.at + w.SCAN] = self.kernels.scanned.scan.address
+
+    @property
+    def nbytes(self) -> int:
+        ring = [] if self.shares else [*self.ring, *self.stamps]
+        return sum(a.nbytes for a in (*ring, self.heads, self.records))

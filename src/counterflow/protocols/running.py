@@ -1,0 +1,175 @@
+"""What runs around the nodes: a node's thread, the driver that waits for room, the collector of results."""
+
+from __future__ import annotations
+
+from counterflow.jit import compiled, inlined
+from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
+from counterflow.lockfree.waiting import busy, idle, notify
+from counterflow.protocols import celljoin, dp_join, handshake, low_latency, three_steps
+from counterflow.protocols.node import node_at
+from counterflow.protocols.words import (
+    ALGORITHM,
+    CELLJOIN,
+    COLLECTOR,
+    DONE,
+    DPJOIN,
+    DRIVER,
+    HANDSHAKE,
+    IDLE,
+    LLHJ,
+    NEEDS,
+    NODES,
+    NOTIFIED,
+    NOTIFIED_MAX,
+    OUTBOX,
+    OUTBOX_DATA,
+    OUTBOX_SENT,
+    OUTBOX_SIZE,
+    OUTBOX_TAKEN,
+    RESULT_WORDS,
+    STOP,
+    STRATEGY,
+    WAITER,
+    WAKE,
+    WORKED,
+)
+
+
+@inlined
+def tell(m, node):
+    """Wake those who may wait for what the node has just done."""
+    for i in range(NOTIFIED_MAX):
+        waiter = m[node + NOTIFIED + i]
+        if waiter == 0:
+            break
+        notify(m, waiter)
+
+
+@compiled
+def step(m, k):
+    """One step of node k, whatever the algorithm."""
+    algorithm = m[ALGORITHM]
+    if algorithm == HANDSHAKE:
+        return handshake.step(m, k)
+    if algorithm == LLHJ:
+        return low_latency.step(m, k)
+    if algorithm == DPJOIN:
+        return dp_join.step(m, k)
+    if algorithm == CELLJOIN:
+        return celljoin.step(m, k)
+    return three_steps.step(m, k)
+
+
+@compiled
+def run(m, k):
+    """Step node k until the join is stopped, or it needs something of its owner."""
+    node, turn = node_at(m, k), 0
+    while load_acquire(m, STOP) == 0:
+        state = step(m, k)
+        if state == WORKED:
+            tell(m, node)
+            busy(m, m[node + WAITER])
+            turn = 0
+        elif state == NEEDS:
+            return NEEDS
+        else:
+            idle(m, m[node + WAITER], turn, m[STRATEGY])
+            turn += 1
+    return IDLE
+
+
+@compiled
+def progress(m, side):
+    """Up to which tuple all nodes are done with a side."""
+    least = load_acquire(m, node_at(m, 0) + DONE + side)
+    for k in range(1, m[NODES]):
+        least = min(least, load_acquire(m, node_at(m, k) + DONE + side))
+    return least
+
+
+@compiled
+def await_progress(m, side, number):
+    """Wait until all tuples before this one are done with; False if the join was stopped meanwhile."""
+    turn = 0
+    while progress(m, side) < number:
+        if load_acquire(m, STOP) != 0:
+            return False
+        idle(m, m[DRIVER], turn, m[STRATEGY])
+        turn += 1
+    busy(m, m[DRIVER])
+    return True
+
+
+@compiled
+def take_results(m, out, capacity):
+    """Move results from the nodes' queues to `out`; returns how many."""
+    taken = 0
+    for k in range(m[NODES]):
+        node = node_at(m, k)
+        box = m[node + OUTBOX]
+        sent, at = load_acquire(m, box + OUTBOX_SENT), m[box + OUTBOX_TAKEN]
+        size = m[box + OUTBOX_SIZE]
+        moved = min(sent - at, capacity - taken)
+        for i in range(moved):
+            place = box + OUTBOX_DATA + ((at + i) & (size - 1)) * RESULT_WORDS
+            for word in range(RESULT_WORDS):
+                out[(taken + i) * RESULT_WORDS + word] = m[place + word]
+        if moved > 0:
+            store_release(m, box + OUTBOX_TAKEN, at + moved)
+            notify(m, m[node + WAITER])
+        taken += moved
+    return taken
+
+
+@compiled
+def collect(m, out, capacity, marks, timeout_ns):
+    """Results, and how far each node had come before they were taken; waits until there is something new.
+
+    `marks` are the left and right tuples that each node is done with; the caller's last ones tell what is new.
+    """
+    started, turn = clock_ns(), 0
+    while True:
+        news = False
+        for k in range(m[NODES]):  # before the results: so these are all up to the marks
+            for side in range(2):
+                mark = load_acquire(m, node_at(m, k) + DONE + side)
+                news |= mark != marks[2 * k + side]
+                marks[2 * k + side] = mark
+        taken = take_results(m, out, capacity)
+        if taken > 0 or news or load_acquire(m, WAKE) != 0 or load_acquire(m, STOP) != 0 or clock_ns() - started > timeout_ns:
+            busy(m, m[COLLECTOR])
+            return taken
+        idle(m, m[COLLECTOR], turn, m[STRATEGY])
+        turn += 1
+
+
+# --- called from Python
+
+
+@compiled
+def pause_driver(m, turn):
+    idle(m, m[DRIVER], turn, m[STRATEGY])
+
+
+@compiled
+def wake_collector(m):
+    store_release(m, WAKE, 1)
+    notify(m, m[COLLECTOR])
+
+
+@compiled
+def take_wake(m):
+    """Whether the collector was woken, once."""
+    woken = load_acquire(m, WAKE) != 0
+    store_release(m, WAKE, 0)
+    return woken
+
+
+@compiled
+def stop(m):
+    """End all threads."""
+    store_release(m, STOP, 1)
+    notify(m, m[DRIVER])
+    notify(m, m[COLLECTOR])
+    for k in range(m[NODES]):
+        notify(m, m[node_at(m, k) + WAITER])

@@ -1,0 +1,106 @@
+"""Kang's three-step procedure (Kang, Naughton and Viglas, ICDE 2003) at one node, for tuples that come in order.
+
+    When a tuple r arrives from stream R:
+      1. scan S's window for the tuples that match r, and emit the pairs;
+      2. insert r into R's window;
+      3. invalidate all expired tuples in R's window.
+
+A batch of both streams takes the three steps at once: inserting first changes nothing, as a tuple looks only at those
+that came before it. `kang` is one such node with both windows; ScaleJoin's processing threads are several, each with
+every n-th tuple.
+"""
+
+from __future__ import annotations
+
+from counterflow.jit import compiled, inlined
+from counterflow.lockfree.atomics import store_release
+from counterflow.lockfree.ring import front, pop, waiting
+from counterflow.protocols.node import ALL_FRESH, expire, fits, node_at, search, store
+from counterflow.protocols.words import (
+    BATCH,
+    BATCH_ROWS,
+    COUNT,
+    COUNT_RIGHT,
+    DONE,
+    EXPIRED,
+    FIRST,
+    FIRST_RIGHT,
+    FROM_LEFT,
+    IDLE,
+    NEED,
+    NEEDS,
+    PHASE,
+    SEGMENT,
+    WORKED,
+)
+
+RECEIVE, STORE_LEFT, STORE_RIGHT, SCAN_RIGHT, SCAN_LEFT, INVALIDATE = 0, 1, 2, 3, 4, 5
+EVERYTHING = 1 << 60
+
+
+@compiled
+def receive(m, node):
+    """Take what is queued, up to a full batch. Messages say up to which tuples the streams have come, or expired."""
+    ring = m[node + FROM_LEFT]
+    m[node + FIRST], m[node + FIRST_RIGHT] = m[node + DONE], m[node + DONE + 1]
+    m[node + COUNT], m[node + COUNT_RIGHT] = 0, 0
+    taken = False
+    while waiting(m, ring) > 0:
+        left, right = front(m, ring, 1), front(m, ring, 2)
+        if front(m, ring, 0) == BATCH:
+            lefts, rights = left - m[node + FIRST], right - m[node + FIRST_RIGHT]
+            small = lefts + rights <= m[BATCH_ROWS] and fits(m, node, 0, lefts) and fits(m, node, 1, rights)
+            if m[node + COUNT] + m[node + COUNT_RIGHT] > 0 and not small:
+                break
+            m[node + COUNT], m[node + COUNT_RIGHT] = lefts, rights
+        else:
+            m[node + EXPIRED], m[node + EXPIRED + 1] = left, right
+        pop(m, ring)
+        taken = True
+    return taken
+
+
+@inlined
+def outcome(m, node):
+    """Of a step that could not go on."""
+    return NEEDS if m[node + NEED] != 0 else IDLE
+
+
+@compiled
+def three_steps(m, node):
+    """Go on with the batch that was received."""
+    left, right = m[node + SEGMENT], m[node + SEGMENT + 1]
+    first_left, lefts = m[node + FIRST], m[node + COUNT]
+    first_right, rights = m[node + FIRST_RIGHT], m[node + COUNT_RIGHT]
+    if m[node + PHASE] == STORE_LEFT:
+        if not store(m, node, left, first_left, lefts):
+            return outcome(m, node)
+        m[node + PHASE] = STORE_RIGHT
+    if m[node + PHASE] == STORE_RIGHT:
+        if not store(m, node, right, first_right, rights):
+            return outcome(m, node)
+        m[node + PHASE] = SCAN_RIGHT
+    if m[node + PHASE] == SCAN_RIGHT:
+        if not search(m, node, right, first_left, lefts, EVERYTHING, ALL_FRESH):
+            return outcome(m, node)
+        m[node + PHASE] = SCAN_LEFT
+    if m[node + PHASE] == SCAN_LEFT:
+        if not search(m, node, left, first_right, rights, EVERYTHING, ALL_FRESH):
+            return outcome(m, node)
+        m[node + PHASE] = INVALIDATE
+    expire(m, left, m[node + EXPIRED])
+    expire(m, right, m[node + EXPIRED + 1])
+    store_release(m, node + DONE, first_left + lefts)
+    store_release(m, node + DONE + 1, first_right + rights)
+    m[node + PHASE] = RECEIVE
+    return WORKED
+
+
+@compiled
+def step(m, k):
+    node = node_at(m, k)
+    if m[node + PHASE] == RECEIVE:
+        if not receive(m, node):
+            return IDLE
+        m[node + PHASE] = STORE_LEFT
+    return three_steps(m, node)

@@ -1,0 +1,367 @@
+"""Streams in process: what comes out, whatever the batches, the interleaving, the disorder and the sources.
+
+Oracle tests: which rows are late is recomputed row by row, and their join by `reference`. The driver, the core and the
+results run here in one thread, so that hypothesis decides what comes when; `test_local_threads.py` has the threads.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import counterflow as cf
+from counterflow.engines.local.core import SequentialCore
+from counterflow.engines.local.driver import Driver, Inbox
+from counterflow.engines.local.intake import End, Intake
+from counterflow.engines.local.results import make_results
+from counterflow.engines.local.sources import open_side
+from counterflow.engines.local.streams import time_of
+from counterflow.reference import window_join as reference_join
+from counterflow.reference.tables import tuples_of
+from counterflow.spec.join_spec import build_spec
+from inputs import PREDICATES, WINDOWS, table_of, window_of
+from interpreted import SEARCHES, searching
+
+HOWS = ["inner", "left", "right", "full", "semi", "anti"]
+BOUNDED = [name for name in WINDOWS if "unbounded" not in name]
+BASE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+SECOND = 1_000_000
+
+
+@dataclass
+class Fed:
+    """One physical stream: its rows in the order of their arrival, and what it said of itself."""
+
+    side: str
+    delay: int | None  # seconds
+    rows: list[tuple]
+
+    @property
+    def stream(self) -> cf.Stream:
+        delay = None if self.delay is None else f"{self.delay} seconds"
+        return cf.stream(iter(()), delay=delay, schema=table_of([]).schema)
+
+
+_row = st.tuples(
+    st.integers(0, 12),
+    st.one_of(st.none(), st.integers(-1, 3)),
+    st.one_of(st.none(), st.integers(-5, 5)),
+    st.sampled_from([None, 0.0, 1.5, -3.0, float("nan")]),
+    st.sampled_from([None, "", "a", "ab"]),
+)
+
+
+@st.composite
+def feeds(draw: st.DrawFn, side: str, rows_max: int = 8) -> list[Fed]:
+    found = []
+    for delay in draw(st.lists(st.sampled_from([None, 0, 1, 3, 20]), min_size=1, max_size=2)):
+        rows = draw(st.lists(_row, max_size=rows_max))
+        found.append(Fed(side, delay, rows if delay is not None else sorted(rows, key=lambda row: row[0])))
+    return found
+
+
+choices = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(-1, 12), st.booleans()), max_size=20)
+Event = tuple[int, object, bool]
+
+
+def events_of(fed: list[Fed], chosen: list[tuple[int, int, int, bool]]) -> list[Event]:
+    """(source, what, whether to join then): its next rows, a watermark in seconds, or None, which is its end."""
+    left = [list(f.rows) for f in fed]
+    live = list(range(len(fed)))
+    found: list[Event] = []
+    for choice, n, second, joins in [*chosen, *((i, 99, 0, False) for _ in fed for i in (0, 0))]:
+        if not live:
+            break
+        i = live[choice % len(live)]
+        if n == 0:
+            if fed[i].delay is None:  # a stream in order keeps what it promises; of another one rows are late then
+                second = min(second, min((row[0] for row in left[i]), default=20) - 1)
+            found.append((i, second, joins))
+        elif left[i]:
+            found.append((i, left[i][:n], joins))
+            left[i] = left[i][n:]
+        else:
+            found.append((i, None, joins))
+            live.remove(i)
+    return found
+
+
+def expected_rows(fed: list[Fed], happened: list[Event]) -> tuple[list[list[int]], list[list[int]]]:
+    """The definition: of each source, the positions of its rows that are in time, and of those that are late."""
+    reached: list[float] = [-np.inf] * len(fed)  # watermarks
+    newest: list[float] = [-np.inf] * len(fed)
+    live = [True] * len(fed)
+    seen = [0] * len(fed)
+    kept: list[list[int]] = [[] for _ in fed]
+    late: list[list[int]] = [[] for _ in fed]
+    for i, what, _ in happened:
+        if what is None:
+            live[i] = False
+        elif isinstance(what, int):
+            reached[i] = max(reached[i], what)
+        else:
+            for row in what:
+                watermark = min(w for w, alive in zip(reached, live, strict=True) if alive)
+                is_late = row[0] <= watermark
+                (late if is_late else kept)[i].append(seen[i])
+                seen[i] += 1
+                newest[i] = max(newest[i], row[0])
+                delay = fed[i].delay
+                reached[i] = max(reached[i], newest[i] - (1e-6 if delay is None else delay))
+    return kept, late
+
+
+def tables_of(fed: list[Fed]) -> list[pa.Table]:
+    """With an id of its own for each row of a side."""
+    found, ids = [], {"left": 0, "right": 0}
+    for f in fed:
+        table = table_of(f.rows)
+        found.append(table.set_column(0, "id", pa.array(range(ids[f.side], ids[f.side] + len(table)), pa.int64())))
+        ids[f.side] += len(table)
+    return found
+
+
+def expected_results(fed, tables, kept, **options):
+    spec = build_spec(tables[0].schema, tables[0].schema, **options)
+    tuples = {"left": [], "right": []}
+    ids = {}
+    for source, (f, table, positions) in enumerate(zip(fed, tables, kept, strict=True)):
+        for t in tuples_of(spec, spec.side(f.side), table):
+            if t.position in positions:
+                tuples[f.side].append(replace(t, source=source))
+                ids[f.side, source, t.position] = table["id"][t.position].as_py()
+    return [
+        (
+            None if r.left is None else ids["left", r.left.source, r.left.position],
+            None if r.right is None else ids["right", r.right.source, r.right.position],
+            r.pair_time,
+        )
+        for r in reference_join(spec, tuples["left"], tuples["right"])
+    ]
+
+
+def rows_of(batch):
+    right_ids = batch["id_right"].to_pylist() if "id_right" in batch.schema.names else [None] * batch.num_rows
+    return list(zip(batch["id"].to_pylist(), right_ids, batch["pair_time"].cast("int64").to_pylist(), strict=True))
+
+
+class Stepped:
+    """A join of streams without threads: `take` an item, and the results that are certain then are in `out`."""
+
+    def __init__(self, fed, collect=True, **options):
+        engine = options.pop("engine", cf.Local())
+        left, right = ([f.stream for f in fed if f.side == side] for side in ("left", "right"))
+        sources = open_side(left, "left")[0] + open_side(right, "right")[0]
+        schema = table_of([]).schema
+        self.spec = build_spec(schema, schema, streaming=True, **options)
+        self.core, self.inbox = SequentialCore(self.spec, 1 << 30), Inbox(1 << 30)
+        self.driver = Driver(self.spec, engine, Intake(sources, 1 << 30, False), self.inbox, self.core)
+        self.results = make_results(self.spec)
+        self.out: list = []
+        self.limit = None
+
+    def take(self, i, item):
+        self.driver.take(i, item)
+
+    def join(self):
+        """Join what is due, and collect; everything before `limit` must have come by then."""
+        self.driver.join_due()
+        found = self.core.collect(0)
+        for step in self.inbox.drain():
+            self.results.add(step)
+        limit = self.results.limit
+        for batch in self.results.found(found):
+            assert batch.schema == self.spec.output_schema
+            new = rows_of(batch)
+            assert self.limit is None or all(row[2] >= self.limit for row in new), "after its punctuation"
+            self.out += new
+        assert self.results.limit >= limit
+        self.limit = self.results.limit
+
+    def feed(self, happened, tables):
+        seen = [0] * len(tables)
+        for i, what, joins in happened:
+            if what is None:
+                self.take(i, End())
+            elif isinstance(what, int):
+                self.take(i, cf.watermark(BASE + dt.timedelta(seconds=what)))
+            else:
+                self.take(i, one_batch(tables[i].slice(seen[i], len(what))))
+                seen[i] += len(what)
+            if joins:
+                self.join()
+        self.join()
+
+
+def one_batch(table):
+    return pa.RecordBatch.from_arrays([c.combine_chunks() for c in table.columns], schema=table.schema)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("how", HOWS)
+@settings(max_examples=120, deadline=None)
+@given(
+    left=feeds("left"),
+    right=feeds("right"),
+    chosen=choices,
+    where=st.sampled_from(list(PREDICATES.values())),
+    window=st.sampled_from(BOUNDED),
+    batch_rows=st.integers(1, 12),
+    search=st.sampled_from(SEARCHES),
+)
+def test_every_interleaving(how, ordered, left, right, chosen, where, window, batch_rows, search):
+    """Late rows are as defined, all others are joined as `reference` does; order, punctuation and schema hold."""
+    fed = left + right
+    happened = events_of(fed, chosen)
+    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=ordered)
+    tables = tables_of(fed)
+    kept, late = expected_rows(fed, happened)
+    with searching(search):
+        join = Stepped(fed, engine=cf.Local(batch_rows=batch_rows), **options)
+        join.feed(happened, tables)
+    for side in ("left", "right"):
+        want = {tables[i]["id"][p].as_py() for i, f in enumerate(fed) if f.side == side for p in late[i]}
+        assert set(join.driver.late[side].table()["id"].to_pylist()) == want
+        assert join.driver.late[side].count == len(want)
+    want = expected_results(fed, tables, kept, **options)
+    assert join.out == want if ordered else Counter(join.out) == Counter(want)
+    assert join.results.results == len(want)
+    assert [len(rows.ring) for rows in join.results.rows] == [0, 0], "all rows are forgotten in the end"
+    assert not any(len(source.waiting) for source in join.driver.merging.sources)
+
+
+def seconds(*values, ids=None):
+    return one_batch(table_of([(v, 1, v, float(v), "a") for v in values])).set_column(
+        0, "id", pa.array(list(values if ids is None else ids), pa.int64())
+    )
+
+
+def steps_of(left_delay=None, right_delay=None, **options):
+    fed = [Fed("left", left_delay, []), Fed("right", right_delay, [])]
+    return Stepped(fed, **{**dict(where="true", time="ts", window="3 seconds"), **options})
+
+
+def test_timeline_of_results():
+    """
+    left   1       4           20
+    right      2           9
+                           |    the row of 4 is out of reach of right rows once they have passed 7,
+                                and is known to have a match when the core has seen it: with 2
+    """
+    join = steps_of(how="left", where="l.x = 1 AND r.x = 2 OR l.x = 99")
+    took = []
+    for i, value in ((0, 1), (1, 2), (0, 4), (1, 9), (0, 20)):
+        join.take(i, seconds(value))
+        join.join()
+        took.append([row[:2] for row in join.out])
+        join.out.clear()
+    # The row of 2 is due when the left stream has passed 2; the row of 4 is unmatched when 9 has come.
+    assert took == [[], [], [(1, 2)], [(4, None)], []]
+    join.take(1, End())
+    join.join()
+    assert join.out == [] and join.results.rows[0].places == 2  # the row of 20 may be followed by others of its time
+    join.take(0, End())
+    join.join()
+    assert [row[:2] for row in join.out] == [(20, None)]
+
+
+def test_rows_of_one_time_are_due_as_soon_as_nothing_can_come_before_them():
+    """Left rows of time 5 come before right ones of time 5; those have to wait until no left row of 5 can follow."""
+    join = steps_of()
+    join.take(1, seconds(5))
+    join.take(0, seconds(5))
+    join.join()
+    assert (join.results.rows[0].places, join.results.rows[1].places) == (1, 0)
+    join.take(0, seconds(5, ids=[50]))
+    join.take(0, seconds(6))
+    join.join()
+    assert [row[:2] for row in join.out] == [(5, 5), (50, 5)]
+
+
+def test_heartbeats_move_an_idle_join():
+    join = steps_of(how="left", right_delay=2, window="1 second")
+    join.take(0, seconds(1, 2, 9))
+    join.join()
+    assert join.out == []
+    join.take(1, cf.watermark(BASE + dt.timedelta(seconds=5)))
+    join.join()
+    assert [row[:2] for row in join.out] == [(1, None), (2, None)]
+    assert join.limit == join.results.rows[0].get("time", np.array([2]))[0] - 3 * SECOND + 1  # the watermark, one tick on
+    join.take(1, seconds(5, 6))
+    assert join.driver.late["right"].table()["id"].to_pylist() == [5]
+
+
+def test_an_ended_side_decides_at_once():
+    """No right row will come: a left row is unmatched as soon as it is known to match none that came."""
+    join = steps_of(how="left", where="l.x > r.x", window="1 hour")
+    join.take(1, seconds(3))
+    join.take(1, End())
+    join.take(0, seconds(1, 2, 3))
+    join.take(0, seconds(4))
+    join.join()
+    assert sorted(row[:2] for row in join.out) == [(1, None), (2, None), (3, None), (4, 3)]
+    assert len(join.results.rows[0].ring) == 0
+
+
+def test_hopeless_rows_do_not_wait():
+    """A left row that fails a condition of its own side comes unmatched at once, and in its place if ordered."""
+    join = steps_of(how="left", where="l.x > 5 AND l.x <> r.x", window="1 hour")
+    join.take(1, seconds(100))
+    join.take(0, seconds(1, 2, 7))
+    join.join()
+    assert [row[:2] for row in join.out] == [(1, None), (2, None)]
+    ordered = steps_of(how="left", where="l.x > 1 AND l.x <> r.x", window="1 hour", ordered=True)
+    ordered.take(1, seconds(100))
+    ordered.take(0, seconds(1, 2, 7))
+    ordered.join()
+    assert [row[:2] for row in ordered.out] == [(1, None)]  # the row of 2 may still get a match, and 7 waits for it
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=12), st.data())
+def test_sorted_runs_against_a_sorted_list(batches, data):
+    """Oracle test of `Runs`: what is due comes once, in order of arrival at equal keys."""
+    from counterflow.engines.local.merging import in_order
+    from counterflow.engines.local.runs import batch_runs
+
+    runs, twin, number = batch_runs(), [], 0
+    for keys in [*batches, []]:
+        rows = pa.record_batch({"n": pa.array(range(number, number + len(keys)), pa.int64())})
+        runs.add(np.array(keys, np.int64), rows)
+        twin += [(k, number + i) for i, k in enumerate(keys)]
+        number += len(keys)
+        bound, inclusive = data.draw(st.integers(0, 31)), data.draw(st.booleans())
+        assert runs.least == min((k for k, _ in twin), default=None)
+        due = sorted(row for row in twin if row[0] < bound + inclusive)
+        twin = [row for row in twin if row not in due]
+        piece = in_order(runs.take(bound, inclusive))
+        got = [] if piece is None else list(zip(piece[0].tolist(), piece[1]["n"].to_pylist(), strict=True))
+        assert got == due
+        assert len(runs) == len(twin)
+
+
+def test_the_ends_of_time():
+    """Integer times at both ends of 64 bits: nothing wraps around."""
+    ends = [-(2**63), -(2**63) + 1, 0, 2**63 - 2, 2**63 - 1]
+    schema = pa.schema({"id": pa.int64(), "t": pa.int64()})
+    batches = [pa.record_batch([[i], [t]], schema=schema) for i, t in enumerate(ends)]
+    for delay in (None, 0, 5, 2**63 - 1):
+        for how in ("inner", "full", "semi"):
+            options = dict(where="true", time="t", window=1, how=how, ordered=True)
+            joined = cf.window_join(cf.stream(batches, delay=delay), cf.stream(batches, delay=delay), **options)
+            table = pa.concat_tables([pa.Table.from_batches([b]) for b in batches])
+            want = cf.window_join(table, table, **options)
+            assert pa.Table.from_batches(joined, schema=joined.schema) == want, (delay, how)
+
+
+def test_time_of_reads_watermarks_back():
+    assert time_of(5, pa.int32()) == 5
+    assert time_of(5, pa.timestamp("us")) == dt.datetime(1970, 1, 1, 0, 0, 0, 5)
+    assert time_of(2**62, pa.timestamp("us")) == 2**62  # beyond what datetime reaches

@@ -1,0 +1,443 @@
+"""Atomics, the ring and waiting, run by threads without the GIL. Each stress test names what must never be seen."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numba import njit
+
+from counterflow.jit import OPTIONS, compiled
+from counterflow.lockfree.atomics import (
+    clock_ns,
+    compare_and_swap,
+    fence,
+    fetch_add,
+    futex_wait,
+    futex_wake,
+    load,
+    load_acquire,
+    pause,
+    store,
+    store_fenced,
+    store_release,
+    yield_thread,
+)
+from counterflow.lockfree.ring import (
+    front,
+    pop,
+    publish,
+    ring_init,
+    ring_size,
+    room,
+    stage,
+    try_send,
+    waiting,
+)
+from counterflow.lockfree.waiting import (
+    ASLEEP,
+    PARK,
+    SLEEPS,
+    SPIN,
+    SPIN_ROUNDS,
+    STRATEGIES,
+    YIELD,
+    YIELD_ROUNDS,
+    busy,
+    idle,
+    notify,
+    waiter_init,
+    waiter_size,
+)
+from counterflow.lockfree.words import LINE, shared_words
+
+HANG_S = 120
+HOUR_NS = 3600 * 10**9
+WAITER = waiter_size()
+PARK_ROUND = SPIN_ROUNDS + YIELD_ROUNDS  # the first one that goes to sleep
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+EVERYWHERE, ONE_CORE = "everywhere", "one core"
+PLACES = [EVERYWHERE, ONE_CORE] if CORES else [EVERYWHERE]
+
+
+def loop(function: Callable) -> Callable:
+    """Compiled and cached. The package's digest does not cover tests, so this file's content is in the name."""
+    text = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
+    function.__qualname__ += "_" + hashlib.sha256(text).hexdigest()[:16]
+    return compiled(function)
+
+
+def run_together(*calls: Callable[[], object], place: str = EVERYWHERE) -> list:
+    """Each call in a thread of its own, begun at once. A thread that does not end is a failure, not a hang."""
+    results: list = [None] * len(calls)
+    failures: list[BaseException] = []
+    begin = threading.Barrier(len(calls))
+
+    def run(k: int) -> None:
+        try:
+            if place == ONE_CORE:
+                os.sched_setaffinity(0, CORES[:1])  # of this thread alone
+            begin.wait()
+            results[k] = calls[k]()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,), daemon=True) for k in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + HANG_S
+    for thread in threads:
+        thread.join(max(end - time.monotonic(), 0))
+    assert not failures, failures
+    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
+    return results
+
+
+@loop
+def wait_for(words, i, value):
+    """Until words[i] is at least `value`; fair to a thread on the same core."""
+    turn = 0
+    while load_acquire(words, i) < value:
+        turn += 1
+        if turn % 100 == 0:
+            yield_thread()
+        else:
+            pause()
+
+
+# --- atomics
+
+
+@loop
+def write_then_flag(words, n):
+    for i in range(1, n + 1):
+        store(words, 0, i)
+        store_release(words, LINE, i)
+
+
+@loop
+def flag_then_read(words, n):
+    stale, flag = 0, 0
+    while flag < n:
+        flag = load_acquire(words, LINE)
+        if load(words, 0) < flag:
+            stale += 1
+    return stale
+
+
+def test_message_passing():
+    """Forbidden: the flag is seen, and the data written before it are not."""
+    words, n = shared_words(2 * LINE), 300_000
+    _, stale = run_together(lambda: write_then_flag(words, n), lambda: flag_then_read(words, n))
+    assert stale == 0
+
+
+@loop
+def dekker(words, me, n, fenced, missed):
+    """Round by round: raise the own flag, fence, look at the other's."""
+    mine, other, done_mine, done_other = me * LINE, (1 - me) * LINE, (2 + me) * LINE, (3 - me) * LINE
+    for i in range(1, n + 1):
+        if fenced:
+            store_fenced(words, mine, i)
+        else:
+            store_release(words, mine, i)
+            fence()
+        missed[i - 1] = load_acquire(words, other) < i
+        store_release(words, done_mine, i)
+        wait_for(words, done_other, i)
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["fence", "store_fenced"])
+def test_store_then_load(fenced):
+    """Forbidden: of two threads that each store and then look at the other's store, neither sees it."""
+    words, n = shared_words(4 * LINE), 50_000
+    missed = np.zeros((2, n), np.bool_)
+    run_together(*(lambda me=me: dekker(words, me, n, fenced, missed[me]) for me in (0, 1)))
+    assert not missed.all(axis=0).any()
+
+
+@loop
+def increment(words, n):
+    total = 0
+    for _ in range(n):
+        total += fetch_add(words, 0, 1)
+    return total
+
+
+def test_fetch_add():
+    """Forbidden: an increment is lost, or two threads get the same number."""
+    words, threads, n = shared_words(LINE), 4, 50_000
+    totals = run_together(*[lambda: increment(words, n)] * threads)
+    assert words[0] == threads * n
+    assert sum(totals) == threads * n * (threads * n - 1) // 2
+
+
+@loop
+def claim(words, me, n):
+    won = 0
+    for i in range(n):
+        if compare_and_swap(words, i, 0, me):
+            won += 1
+    return won
+
+
+def test_compare_and_swap():
+    """Forbidden: a word has two winners, or none, or holds what its winner did not write."""
+    words, threads, n = shared_words(200_000), 4, 200_000
+    won = run_together(*(lambda me=me: claim(words, me, n) for me in range(1, threads + 1)))
+    assert sum(won) == n
+    assert [np.count_nonzero(words == me) for me in range(1, threads + 1)] == won
+
+
+@loop
+def use_the_system(words):
+    """Every function of the C library once; what is there to see of it."""
+    yield_thread()
+    futex_wake(words, 0, 1)
+    futex_wait(words, 0, 1, HOUR_NS)  # returns at once: the word is not 1
+    return clock_ns()
+
+
+def test_the_clock_is_that_of_python():
+    before = time.monotonic_ns()
+    now = use_the_system(shared_words(LINE))
+    assert before <= now <= time.monotonic_ns()
+
+
+def test_another_process_runs_the_cached_code():
+    use_the_system(shared_words(LINE))
+    code = (
+        "import test_lockfree as t; t.use_the_system(t.shared_words(t.LINE));"
+        "print(sum(t.use_the_system.stats.cache_hits.values()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+    )
+    assert answer.stdout.split() == ["1"]
+
+
+def test_no_reference_counts():
+    """Arrays that are passed on in a loop must not be counted: threads would contend for the count."""
+
+    @njit(**OPTIONS)
+    def pump(words, ring, waiter, n):
+        for i in range(n):
+            try_send(words, ring, i, 0, 0, 0)
+            notify(words, waiter)
+            if waiting(words, ring) > 0:
+                pop(words, ring)
+            idle(words, waiter, i, SPIN)
+
+    pump(np.zeros(4096, np.int64), 0, 2048, 0)
+    (assembly,) = pump.inspect_asm().values()
+    assert "pump" in assembly and "NRT_" not in assembly
+
+
+# --- the ring
+
+
+@given(
+    capacity=st.sampled_from([1, 2, 4, 16]),
+    steps=st.lists(st.tuples(st.sampled_from(["stage", "publish", "send", "pop"]), st.integers(1, 20)), max_size=40),
+)
+@settings(max_examples=150, deadline=None)
+def test_ring_against_a_queue(capacity, steps):
+    """Oracle: a deque, whose last messages may not be published yet."""
+    words = shared_words(LINE + ring_size(capacity) + LINE)
+    words[:] = -1
+    ring_init(words, LINE, capacity)
+    kept, hidden, number = deque(), 0, 0
+    for action, times in steps:
+        for _ in range(times):
+            number += 1
+            message = (number, -number, number * 3, number**5)
+            if action == "publish":
+                publish(words, LINE)
+                hidden = 0
+            elif action == "pop":
+                assert (waiting(words, LINE) > 0) == (len(kept) > hidden)
+                assert waiting(words, LINE) <= len(kept) - hidden
+                if len(kept) > hidden:
+                    assert tuple(front(words, LINE, k) for k in range(4)) == kept.popleft()
+                    pop(words, LINE)
+            else:
+                fits = len(kept) < capacity
+                assert (stage if action == "stage" else try_send)(words, LINE, *message) == fits
+                if fits:
+                    kept.append(message)
+                    hidden = hidden + 1 if action == "stage" else 0
+            assert room(words, LINE) == capacity - len(kept)
+    assert (words[:LINE] == -1).all() and (words[LINE + ring_size(capacity) :] == -1).all()
+
+
+def test_places_and_capacities_are_checked():
+    words = shared_words(1000)
+    for begin, capacity in [(0, 3), (0, 0), (4, 8), (-8, 8), (0, 1024)]:
+        with pytest.raises(ValueError):
+            ring_init(words, begin, capacity)
+    for other in (np.zeros(1000), np.zeros(2000, np.int64)[::2]):
+        with pytest.raises(ValueError):
+            waiter_init(other, 0)
+
+
+@loop
+def produce(words, ring, n, batch, strategy, own_waiter, consumer_waiter):
+    """Messages 0 to n - 1, published when `batch` of them are staged or the ring is full."""
+    turn = i = staged = 0
+    while i < n:
+        if stage(words, ring, i, 3 * i, ~i, i * i):
+            i += 1
+            staged += 1
+            turn = 0
+            busy(words, own_waiter)
+            if staged < batch and i < n:
+                continue
+        else:
+            idle(words, own_waiter, turn, strategy)
+            turn += 1
+        if staged > 0:
+            publish(words, ring)
+            notify(words, consumer_waiter)
+            staged = 0
+
+
+@loop
+def consume(words, ring, n, strategy, own_waiter, producer_waiter):
+    """How many messages were not the next one, or were damaged."""
+    turn = i = wrong = 0
+    while i < n:
+        if waiting(words, ring) == 0:
+            idle(words, own_waiter, turn, strategy)
+            turn += 1
+            continue
+        busy(words, own_waiter)
+        turn = 0
+        a, b = front(words, ring, 0), front(words, ring, 1)
+        c, d = front(words, ring, 2), front(words, ring, 3)
+        if a != i or b != 3 * i or c != ~i or d != i * i:
+            wrong += 1
+        pop(words, ring)
+        notify(words, producer_waiter)
+        i += 1
+    return wrong + waiting(words, ring)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "capacity, batch, n", [(1, 1, 5_000), (2, 1, 10_000), (8, 3, 30_000), (64, 1, 100_000), (1024, 100, 300_000)]
+)
+def test_ring_between_threads(capacity, batch, n, strategy, place):
+    """Forbidden: a message is lost, comes twice, out of order or damaged; a side sleeps while it could go on."""
+    words = shared_words(2 * WAITER + ring_size(capacity))
+    for waiter in (0, WAITER):
+        waiter_init(words, waiter, HOUR_NS, HOUR_NS)  # a lost wake-up would be seen
+    ring, how = 2 * WAITER, STRATEGIES[strategy]
+    ring_init(words, ring, capacity)
+    _, wrong = run_together(
+        lambda: produce(words, ring, n, batch, how, 0, WAITER),
+        lambda: consume(words, ring, n, how, WAITER, 0),
+        place=place,
+    )
+    assert wrong == 0
+
+
+# --- waiting
+
+
+@loop
+def pass_ball(words, me, players, laps, first_round, strategy, ball):
+    """The ball is at player `ball % players`; each waits for it and hands it on."""
+    waiter, following = me * WAITER, (me + 1) % players * WAITER
+    for lap in range(laps):
+        turn = first_round
+        while load_acquire(words, ball) != lap * players + me:
+            idle(words, waiter, turn, strategy)
+            turn += 1
+        busy(words, waiter)
+        store_release(words, ball, lap * players + me + 1)
+        notify(words, following)
+
+
+def play(players: int, laps: int, first_round: int, strategy: int, place: str) -> int:
+    """Returns how often a player slept."""
+    ball = players * WAITER
+    words = shared_words(ball + LINE)
+    for player in range(players):
+        waiter_init(words, player * WAITER, HOUR_NS, HOUR_NS)
+    run_together(
+        *(lambda k=k: pass_ball(words, k, players, laps, first_round, strategy, ball) for k in range(players)),
+        place=place,
+    )
+    assert words[ball] == players * laps
+    return sum(int(words[player * WAITER + SLEEPS]) for player in range(players))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_wake_up_is_lost(place):
+    """Forbidden: the ball is at a player who sleeps for ever. Both go to sleep as early as they can."""
+    assert play(2, 5_000, PARK_ROUND, PARK, place) > 0
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_more_threads_than_cores(strategy, place):
+    """Forbidden: no end, because threads that wait keep the cores from the one that has work."""
+    play(7, 300, 0, STRATEGIES[strategy], place)
+
+
+@loop
+def count_work(words, waiter, at, n):
+    turn = PARK_ROUND
+    while load_acquire(words, at) < n:
+        idle(words, waiter, turn, PARK)
+        turn += 1
+    busy(words, waiter)
+
+
+@loop
+def add_work(words, waiter, at, n):
+    for _ in range(n):
+        fetch_add(words, at, 1)
+        notify(words, waiter)
+
+
+def test_many_producers_wake_one_thread():
+    """Forbidden: the last piece of work is there and nobody has woken the thread that waits for it."""
+    at, producers = WAITER, 4
+    for n in range(1, 200):
+        words = shared_words(WAITER + LINE)
+        waiter_init(words, 0, HOUR_NS, HOUR_NS)
+        adding = [lambda n=n, words=words: add_work(words, 0, at, n)] * producers
+        run_together(lambda n=n, words=words: count_work(words, 0, at, n * producers), *adding)
+
+
+def test_a_sleep_without_a_wake_up_ends():
+    """Forbidden: a thread that nobody wakes sleeps for ever."""
+    words = shared_words(WAITER)
+    waiter_init(words, 0, 1_000, 1_000)
+    for turn in range(PARK_ROUND, PARK_ROUND + 10):
+        idle(words, 0, turn, PARK)
+    assert words[SLEEPS] == 9 and words[ASLEEP] == 1  # the first call only raises the flag
+    busy(words, 0)
+    assert words[ASLEEP] == 0
+
+
+def test_only_parking_raises_the_flag():
+    words = shared_words(WAITER)
+    waiter_init(words, 0)
+    for strategy in (SPIN, YIELD):
+        for turn in range(3 * PARK_ROUND):
+            idle(words, 0, turn, strategy)
+    assert words[ASLEEP] == words[SLEEPS] == 0

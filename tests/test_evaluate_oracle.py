@@ -17,8 +17,8 @@ from hypothesis import assume, given, settings
 
 import counterflow as cf
 import interpreted
-from counterflow.kernels.compiled.source import Accept, compile_predicate
 from counterflow.kernels.compiled.predicate import kernel_array
+from counterflow.kernels.compiled.source import Accept, compile_predicate
 from counterflow.kernels.evaluate import Frame
 from counterflow.kernels.evaluate import evaluate as evaluate_vectors
 from counterflow.kernels.store import predicate_columns

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from counterflow.lockfree import scale_gate
-from counterflow.lockfree.atomics import pause
+from counterflow.lockfree.atomics import pause, yield_thread
 from counterflow.lockfree.scale_gate import (
     HEIGHT,
     LAST_TIME,
@@ -32,7 +32,7 @@ from counterflow.lockfree.scale_gate import (
 )
 from counterflow.lockfree.waiting import PARK, YIELD, busy, idle, notify, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
-from test_lockfree import EVERYWHERE, PLACES, WAITER, loop, run_together
+from test_lockfree import APART, PLACES, WAITER, line_up, loop, run_together
 
 GUARD = -0x5EED
 
@@ -245,7 +245,7 @@ def linger(state, one_in):
 
 @loop
 def feed(words, gate, source, tuples, pauses, beats, random, strategy, own_waiter, waiters, count):
-    """Add all tuples, with heartbeats before some of them, and close. A tuple with the tie -1 is only a heartbeat."""
+    """Add all tuples, with heartbeats after some of them, and close. A tuple with the tie -1 is only a heartbeat."""
     for i in range(len(tuples)):
         random = linger(random, pauses)
         time = tuples[i, 0]
@@ -254,14 +254,14 @@ def feed(words, gate, source, tuples, pauses, beats, random, strategy, own_waite
             for k in range(count):
                 notify(words, waiters + k * WAITER)
             continue
-        if beats > 0 and random % beats == 0:
-            advance(words, gate, source, time - 1)
         turn = 0
         while not try_add(words, gate, source, time, tuples[i, 1], tuples[i, 2]):
             for k in range(count):
                 notify(words, waiters + k * WAITER)
             idle(words, own_waiter, turn, strategy)
             turn += 1
+        if beats > 0 and random % beats == 0 and i + 1 < len(tuples):
+            advance(words, gate, source, tuples[i + 1, 0] - 1)
         busy(words, own_waiter)
         for k in range(count):
             notify(words, waiters + k * WAITER)
@@ -310,7 +310,7 @@ def stress(
     *,
     seed: int = 1,
     strategy: int = YIELD,
-    place: str = EVERYWHERE,
+    place: str = APART,
     source_pauses: int = 0,
     reader_pauses: tuple[int, ...] = (0,),
     beats: int = 0,
@@ -400,3 +400,53 @@ def test_sources_and_readers_that_sleep(place):
     """Forbidden: no end. All of them sleep when they have nothing to do, and are woken by the others."""
     streams = [random_times(3_000, 2, 30, seed) for seed in range(3)]
     stress(streams, 2, 64, strategy=PARK, place=place, source_pauses=20, reader_pauses=(20,))
+
+
+def test_a_tuple_that_comes_just_before_a_promise():
+    """Forbidden: a reader that looks at the list and then at the frontiers passes a tuple added in between.
+
+    One source is far ahead; the last one adds a tuple right after the one that the reader stands on, and promises at
+    once that the reader can go on.
+    """
+    n, none = 20_000, np.zeros(0, np.int64)
+    stress([np.arange(1, n) * 10, none, none, np.arange(1, n) * 10 - 5], 1, n, beats=1)
+
+
+@loop
+def feed_and_read(words, gate, me, threads, tuples, found, start):
+    """A source and a reader in one thread, so that two cores are enough for all that can meet."""
+    line_up(words, start, threads)
+    i = n = 0
+    while True:
+        if i < len(tuples):
+            if try_add(words, gate, me, tuples[i, 0], tuples[i, 1], tuples[i, 2]):
+                i += 1
+        else:
+            close(words, gate, me)
+        node = next_ready(words, gate, me)
+        if node != NONE:
+            if n < len(found):
+                found[n, 0], found[n, 1], found[n, 2] = words[node], words[node + 1], words[node + 2]
+            n += 1
+        elif read_until(words, gate, me) == LAST_TIME:
+            return n
+        else:
+            yield_thread()
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 8, 100])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_sources_that_read(capacity, threads):
+    """Forbidden: a source meets a node that another has reused meanwhile."""
+    tuples = numbered([random_times(20_000, 3, min(capacity, 20), 100 + k) for k in range(threads)])
+    everything = np.concatenate(tuples)
+    expected = everything[np.lexsort((everything[:, 1], everything[:, 0]))]
+    found = np.zeros((threads, len(expected), 3), np.int64)
+    gate = Gate(threads, threads, capacity, waiters=1)
+
+    def thread(k):
+        return lambda: feed_and_read(gate.words, LINE, k, threads, tuples[k], found[k], gate.waiters)
+
+    assert run_together(*map(thread, range(threads))) == [len(expected)] * threads
+    assert (found == expected).all()
+    gate.check_guards()

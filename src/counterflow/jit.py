@@ -95,10 +95,15 @@ def _cache_class() -> Any:
             return cls(function)
 
     class Implementation(caching.CompileResultCacheImpl):
-        _locator_classes = (Locator,)
+        _locator_classes = [Locator]  # type: ignore[list-item]  # noqa: RUF012
 
     class Cache(caching.FunctionCache):
         _impl_class = Implementation
+
+        def _index_key(self, signature: Any, codegen: Any) -> Any:
+            """A function that refers to others by variables around it is known by their names."""
+            around = [cell.cell_contents.py_func for cell in self._py_func.__closure__ or ()]
+            return signature, codegen.magic_tuple(), tuple((f.__module__, f.__qualname__) for f in around)
 
     return Cache
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -369,9 +369,18 @@ def predicate_columns(predicate: Expression, side: Side, table: pa.Table) -> Col
     return {name: from_arrow_column(name, table[name]) for name in names}
 
 
-def passing(filters: list[Expression], side: Side, columns: Columns, n: int) -> Array | None:
-    """The rows that pass the one-sided conditions; None if all do or if that cannot be told beforehand."""
+def passing(
+    filters: list[Expression], side: Side, columns: Columns, n: int, required: Sequence[str] = ()
+) -> Array | None:
+    """The rows that pass the one-sided conditions, and have no NULL in `required` columns.
+
+    None if all do, or if that cannot be told beforehand.
+    """
     keep = np.ones(n, bool)
+    for name in required:
+        valid = columns[name].valid
+        if valid is not None:
+            keep &= valid
     try:
         for condition in filters:
             keep &= one_sided(condition, side, columns, n).is_true()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,25 +89,26 @@ class Arena:
         return found if self.claimed <= number + self.lanes * capacity else None
 
     def write(self, batch: Batch) -> None:
-        """The next tuples; there must be room for them."""
-        n = len(batch)
-        side = batch.side
+        """The next tuples, of one round through the arena; there must be room for them."""
+        n, side = len(batch), batch.side
         own = self.own.keyed(side, batch.columns, batch.arrays, n)
-        if self.bands is None and n:
+        if self.bands is None:
             self.bands = self.own.band_table(own.keys)
-        probe = own if self.same_keys else self.opposite.keyed(side, batch.columns, batch.arrays, n)
         lower, upper = self.opposite.scan_bounds(batch.columns, n)
         self.claimed = self.next + n  # before anything is overwritten
-        numbers = np.arange(self.next, self.next + n)
-        lane, slot = numbers % self.lanes, (numbers // self.lanes) & (self.capacity - 1)
-        for array, values in zip(
-            [self.low, self.high, *self.columns, *self.bounds, self.keyed[0], self.keyed[1]],
-            [batch.low, batch.high, *own.columns, *lower, *upper, own.hashes, own.usable],
-            strict=True,
-        ):
-            array[lane, slot] = values
-        self.keyed[2][lane, :, slot] = own.keys.T
+        self._put(
+            [self.low, self.high, *self.columns, *self.bounds], [batch.low, batch.high, *own.columns, *lower, *upper]
+        )
+        self._put(self.keyed, (own.hashes, own.usable, own.keys))
         if not self.same_keys:
-            self.probe_keyed[0][lane, slot], self.probe_keyed[1][lane, slot] = probe.hashes, probe.usable
-            self.probe_keyed[2][lane, :, slot] = probe.keys.T
+            probe = self.opposite.keyed(side, batch.columns, batch.arrays, n)
+            self._put(self.probe_keyed, (probe.hashes, probe.usable, probe.keys))
         self.next += n
+
+    def _put(self, arrays: Sequence[Array], values: Sequence[Array]) -> None:
+        for lane in range(self.lanes):
+            first = (lane - self.next) % self.lanes  # of the values, in this lane
+            slot = ((self.next + first) // self.lanes) & (self.capacity - 1)
+            for array, value in zip(arrays, values, strict=True):
+                part = value[..., first :: self.lanes]
+                array[lane, ..., slot : slot + part.shape[-1]] = part

@@ -1,18 +1,21 @@
 """CellJoin (Gedik, Yu and Bordawekar, VLDB 2007, as the papers describe it): the three steps with a parallel scan.
 
 Node 0 coordinates. For every batch it inserts the tuples into the windows, which all nodes share, partitions them anew
-among the nodes, and waits until each has scanned its part; then it invalidates what has expired. Where an index is used,
-the window cannot be cut: the new tuples are partitioned instead, and all nodes probe the one index, which nobody changes
-meanwhile.
+among the nodes, and waits until each has scanned its part; then it invalidates what has expired. Where an index is
+used, the window cannot be cut: the new tuples are partitioned instead, and all nodes probe the one index, which nobody
+changes meanwhile.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled import block
 from counterflow.kernels.compiled.block import FIRST_ROW, NEXT_ROW
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
 from counterflow.protocols.three_steps import EVERYTHING, outcome, receive
 from counterflow.protocols.words import (
@@ -38,14 +41,14 @@ SHARED = (block.RING, block.HEADS, block.HEADS_SIZE, block.RECORDS, block.RECORD
 
 
 @inlined
-def share_of(k, nodes, first, end):
+def share_of(k: int, nodes: int, first: int, end: int) -> Any:
     """The k-th of equal parts."""
     size = end - first
     return first + size * k // nodes, first + size * (k + 1) // nodes
 
 
 @compiled
-def scan_part(m, k, side, first, count):
+def scan_part(m: Words, k: int, side: int, first: int, count: int) -> bool:
     """The tuples against node k's part of the opposite window of `side`; True when all pairs are out."""
     node, segment = node_at(m, k), m[node_at(m, k) + SEGMENT + side]
     if m[segment + PROBE] != 0:
@@ -55,7 +58,7 @@ def scan_part(m, k, side, first, count):
 
 
 @compiled
-def take_part(m, k, side):
+def take_part(m: Words, k: int, side: int) -> None:
     """See the coordinator's window as it is now; of a window that is scanned, a part of its rows."""
     mine, whole = m[node_at(m, k) + SEGMENT + side], m[node_at(m, 0) + SEGMENT + side]
     for word in SHARED:
@@ -67,7 +70,7 @@ def take_part(m, k, side):
 
 
 @compiled
-def scan_both(m, k):
+def scan_both(m: Words, k: int) -> bool:
     """Steps 1 of all tuples of the batch, as far as they are node k's; True when done."""
     node = node_at(m, k)
     if m[node + PHASE] == SCAN_RIGHT:
@@ -78,7 +81,7 @@ def scan_both(m, k):
 
 
 @compiled
-def coordinate(m):
+def coordinate(m: Words) -> int:
     node, nodes = node_at(m, 0), m[NODES]
     left, right = m[node + SEGMENT], m[node + SEGMENT + 1]
     if m[node + PHASE] == RECEIVE:
@@ -125,7 +128,7 @@ def coordinate(m):
 
 
 @compiled
-def work(m, k):
+def work(m: Words, k: int) -> int:
     node, ring = node_at(m, k), m[node_at(m, k) + FROM_RIGHT]
     if m[node + PHASE] == RECEIVE:
         if waiting(m, ring) == 0:
@@ -146,5 +149,5 @@ def work(m, k):
 
 
 @compiled
-def step(m, k):
+def step(m: Words, k: int) -> int:
     return coordinate(m) if k == 0 else work(m, k)

@@ -1,10 +1,10 @@
 """DP-Join (Buono, De Matteis and Mencagli, HPCS 2014): a matrix of workers, windows both partitioned and replicated.
 
-Worker (i, j) joins the i-th part of the left window with the j-th part of the right one. The emitter deals the tuples of
-a stream out in turn: a left tuple to the first worker of a row, which hands it on along the row, a right one to the first
-of a column (Section III-C). The workers of a row share one copy of their part of the left window (Section III-D): the
-first of them writes it, what it hands on is a notification of one word, and the slowest of them decides what may be
-overwritten. Indexes are each worker's own.
+Worker (i, j) joins the i-th part of the left window with the j-th part of the right one. The emitter deals the tuples
+of a stream out in turn: a left tuple to the first worker of a row, which hands it on along the row, a right one to the
+first of a column (Section III-C). The workers of a row share one copy of their part of the left window (Section
+III-D): the first of them writes it, what it hands on is a notification of one word, and the slowest of them decides
+what may be overwritten. Indexes are each worker's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.ring import front, pop, try_send, waiting
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, numbering, search, store
 from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
@@ -34,7 +35,7 @@ RECEIVE, KEEP, NOTIFY, MATCH = 0, 1, 2, 3
 
 
 @compiled
-def step(m, k):
+def step(m: Words, k: int) -> int:
     node = node_at(m, k)
     worked = IDLE
     for side in range(2):
@@ -46,7 +47,7 @@ def step(m, k):
 
 
 @compiled
-def receive(m, node, side):
+def receive(m: Words, node: int, side: int) -> int:
     """A message for the row (side 0: left tuples) or for the column."""
     ring = m[node + FROM_LEFT + side]
     if waiting(m, ring) == 0:
@@ -64,7 +65,7 @@ def receive(m, node, side):
 
 
 @compiled
-def process(m, node):
+def process(m: Words, node: int) -> int:
     side, first, count = m[node + KIND], m[node + FIRST], m[node + COUNT]
     if m[node + PHASE] == KEEP:
         if not store(m, node, m[node + SEGMENT + side], first, count):

@@ -1,192 +1,209 @@
-"""The driver (Section 4.4 of handshake join, DP-Join's emitter): it writes tuples to the arenas, and sends messages.
+"""The driver (handshake join, Section 4.4; DP-Join's emitter): it writes tuples to the arenas, and sends messages.
 
-It alone knows the order of the tuples and their windows; nodes know numbers. It never waits by itself: `push` sends what
-there is room for.
+It alone knows the order of the tuples and their windows; nodes know numbers. It never waits by itself: `push` sends
+what there is room for.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
+from counterflow.jit import compiled
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.atomics import store_release
-from counterflow.lockfree.ring import room, try_send
+from counterflow.lockfree.ring import try_send
 from counterflow.lockfree.waiting import notify
-from counterflow.jit import compiled
+from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
+from counterflow.protocols.node import node_at
 from counterflow.protocols.running import progress
 
-
-@compiled
-def send(m, ring, waiter, kind, a, b):
-    """From Python: a message and a wake-up."""
-    if not try_send(m, ring, kind, a, b, 0):
-        return False
-    notify(m, waiter)
-    return True
+MESSAGE = 5  # the ring, the receiver's waiter, kind and two words
+IN_ORDER = ("kang", "celljoin", "scalejoin")  # their nodes get both streams in one order
+INT64_MAX = np.iinfo(np.int64).max
 
 
 @compiled
-def finish(m):
+def send_messages(m: Words, messages: Words, begin: int) -> int:
+    """Send messages, and wake their receivers; returns at which there was no room."""
+    for i in range(begin, len(messages)):
+        if not try_send(m, messages[i, 0], messages[i, 2], messages[i, 3], messages[i, 4], 0):
+            return i
+        notify(m, messages[i, 1])
+    return len(messages)
+
+
+@compiled
+def finish(m: Words) -> None:
+    """Tell the nodes that nothing more comes."""
     store_release(m, w.FINISHED, 1)
     for k in range(m[w.NODES]):
-        notify(m, m[m[w.FIRST_NODE] + k * w.NODE_WORDS + w.WAITER])
-
-
-@compiled
-def room_of(m, ring):
-    return room(m, ring)
+        notify(m, m[node_at(m, k) + w.WAITER])
 
 
 class Driver:
+    """`sent` are the tuples of both sides that the nodes have been told of, or will be by the next `push`."""
+
     def __init__(self, machine: Machine) -> None:
         self.machine, self.design, self.m = machine, machine.design, machine.m
-        self.pending: deque[tuple[Batch, Batch]] = deque()
-        self.messages: deque[tuple[int, int, int, int, int]] = deque()  # node, inbox, kind and two words
-        self.sent = [0, 0]  # tuples of the sides
-        self.expired = [0, 0]
-        self.banded = [False, False]
+        self.sent = (0, 0)
+        self._pending: deque[tuple[Batch, Batch] | tuple[int, int]] = deque()  # tuples, or bounds of expired ones
+        self._offered = [0, 0]
+        self._expired = [0, 0]
+        self._banded = [False, False]
+        self._messages = np.empty((0, MESSAGE), np.int64)
+        self._at = 0  # the next message to be sent
 
     # --- what the engine calls
 
     def offer(self, left: Batch, right: Batch) -> None:
-        """The next tuples of both sides in the total order: take them to be pushed."""
-        for begin, end in self._pieces(left, right):
-            self.pending.append((left.take(slice(*begin)), right.take(slice(*end))))
+        """The next tuples of both sides in the total order: take them, to be pushed."""
+        ranks = left.at + left.high + 1, right.at + right.high + 1
+        for (a, b), (c, d) in _pieces(ranks, self._chunk_cuts(ranks, (left, right))):
+            self._pending.append((left.take(slice(a, b)), right.take(slice(c, d))))
+        self._offered = [self._offered[0] + len(left), self._offered[1] + len(right)]
 
     def expire(self, left_before: int, right_before: int) -> None:
         """No tuple to come meets tuples before these numbers."""
-        self.pending.append((left_before, right_before))  # type: ignore[arg-type]
+        self._pending.append((min(left_before, self._offered[0]), min(right_before, self._offered[1])))
+
+    def finish(self) -> None:
+        """No more tuples come: all that are there expire."""
+        self.expire(*self._offered)
 
     def push(self) -> bool:
         """Send what there is room for; True if nothing is left."""
         while True:
-            while self.messages:
-                node, inbox, kind, a, b = self.messages[0]
-                ring = self.machine.inputs[node, inbox]
-                if not send(self.m, ring, self.machine.waiters[node], kind, a, b):
+            if self._at < len(self._messages):
+                self._at = send_messages(self.m, self._messages, self._at)
+                if self._at < len(self._messages):
                     return False
-                self.messages.popleft()
-            if not self.pending:
+            if not self._pending:
                 return True
-            left, right = self.pending[0]
-            if isinstance(left, int):
-                self._send_expired(left, right)
+            first, second = self._pending[0]
+            if isinstance(first, int) or isinstance(second, int):
+                assert isinstance(first, int) and isinstance(second, int)
+                messages = list(self._expiries(first, second))
             else:
-                if not (self._make_room(w.LEFT, len(left)) and self._make_room(w.RIGHT, len(right))):
+                if not (self._has_room(w.LEFT, len(first)) and self._has_room(w.RIGHT, len(second))):
                     return False
-                self._send_tuples(left, right)
-            self.pending.popleft()
-
-    def finish(self) -> None:
-        """No more tuples: all that are there expire."""
-        pending = [p for p in self.pending if not isinstance(p[0], int)]
-        totals = [self.machine.arenas[side].next + sum(len(p[side]) for p in pending) for side in (0, 1)]
-        self.expire(totals[0], totals[1])
+                messages = list(self._arrivals(first, second))
+            self._messages = np.array(messages, np.int64).reshape(-1, MESSAGE)
+            self._at = 0
+            self._pending.popleft()
 
     def flush(self) -> None:
-        """All is sent: handshake join has to push on those that it holds."""
+        """All is sent: handshake join now pushes on the tuples that it holds."""
         finish(self.m)
 
     def done(self) -> bool:
-        """Whether all nodes are done with all tuples that were sent."""
-        if self.pending or self.messages:
+        """Whether all nodes are done with all tuples."""
+        if self._pending or self._at < len(self._messages):
             return False
         sides = (w.LEFT,) if self.design.algorithm == "handshake" else (w.LEFT, w.RIGHT)
         return all(progress(self.m, side) >= self.sent[side] for side in sides)
 
-    # --- pieces
+    # --- tuples to the arenas
 
-    def _pieces(self, left: Batch, right: Batch):
-        """Cut tuples into messages: not too many, in order, and side by side in the arenas."""
-        ranks = left.at + left.high + 1, right.at + right.high + 1
-        n = len(left) + len(right)
-        if n == 0:
-            return
-        begin = min(int(r[0]) for r in ranks if len(r))
-        cuts = set(range(begin + self.design.batch_rows, begin + n, self.design.batch_rows))
-        for side, batch in enumerate((left, right)):
-            capacity = self.machine.arenas[side].capacity * self.design.lanes[side]
+    def _chunk_cuts(self, ranks: tuple[Array, Array], batches: tuple[Batch, Batch]) -> list[int]:
+        """Ranks at which tuples are cut: into what there may be room for, side by side in the arenas."""
+        begin = min((int(r[0]) for r in ranks if len(r)), default=0)
+        size = max(self.design.in_flight // 2, 1)
+        cuts = set(range(begin + size, begin + len(ranks[0]) + len(ranks[1]), size))
+        for side, batch in enumerate(batches):
             if len(batch):
-                for number in range(-(-int(batch.at[0]) // capacity) * capacity, int(batch.at[-1]) + 1, capacity):
-                    cuts.add(int(ranks[side][number - int(batch.at[0])]))
-        at = (0, 0)
-        for cut in [*sorted(cuts), np.iinfo(np.int64).max]:
-            to = tuple(int(np.searchsorted(r, cut)) for r in ranks)
-            if to != at:
-                yield (at[0], to[0]), (at[1], to[1])
-            at = to
+                round_ = self.machine.arenas[side].capacity * self.design.lanes[side]
+                first, last = int(batch.at[0]), int(batch.at[-1])
+                cuts |= {int(ranks[side][x - first]) for x in range(-(-first // round_) * round_, last + 1, round_)}
+        return sorted(cuts)
 
-    def _make_room(self, side: int, count: int) -> bool:
-        arena, design = self.machine.arenas[side], self.design
+    def _has_room(self, side: int, count: int) -> bool:
+        """Whether the nodes are far enough; handshake join's arena holds the whole window, and grows with it."""
         if count == 0:
             return True
-        done = int(progress(self.m, side))
+        arena, done = self.machine.arenas[side], int(progress(self.m, side))
         ahead = arena.next + count - done
-        if design.algorithm == "handshake":
-            window = arena.next + count - self.expired[side]
-            if window + design.in_flight > arena.capacity:
-                arena.grow(done)
-                self.machine.publish_arenas()
-            return ahead <= arena.capacity
-        return ahead <= max(design.in_flight, count)
+        if self.design.algorithm != "handshake":
+            return ahead <= max(self.design.in_flight, count)
+        if arena.next + count - self._expired[side] + self.design.in_flight > arena.capacity:
+            arena.grow(done)
+            self.machine.publish_arenas()
+        return ahead <= arena.capacity
+
+    def _write(self, side: int, batch: Batch) -> None:
+        arena = self.machine.arenas[side]
+        arena.write(batch)
+        if not self._banded[side]:
+            assert arena.bands is not None
+            self.machine.set_bands(side, arena.bands)
+            self._banded[side] = True
 
     # --- messages
 
-    def _send_tuples(self, left: Batch, right: Batch) -> None:
-        arenas, design, last = self.machine.arenas, self.design, self.design.nodes - 1
+    def _arrivals(self, left: Batch, right: Batch) -> Iterator[tuple[int, ...]]:
+        """Messages of at most a batch each."""
         for side, batch in enumerate((left, right)):
             if len(batch):
-                arenas[side].write(batch)
-                if arenas[side].bands is not None and not self.banded[side]:
-                    self.machine.set_bands(side, arenas[side].bands)
-                    self.banded[side] = True
-        firsts = self.sent
-        self.sent = [firsts[0] + len(left), firsts[1] + len(right)]
-        if design.algorithm in ("kang", "scalejoin", "celljoin"):
-            for k in range(design.nodes if design.algorithm == "scalejoin" else 1):
-                self.messages.append((k, w.FROM_LEFT, w.BATCH, *self.sent))
-            return
-        for side, batch in enumerate((left, right)):
-            if not len(batch):
+                self._write(side, batch)
+        before, ranks = self.sent, (left.at + left.high + 1, right.at + right.high + 1)
+        begin = min(int(r[0]) for r in ranks if len(r))
+        cuts = list(range(begin + self.design.batch_rows, begin + len(left) + len(right), self.design.batch_rows))
+        for (a, b), (c, d) in _pieces(ranks, cuts):
+            if self.design.algorithm in IN_ORDER:
+                yield from self._to_nodes(w.BATCH, before[0] + b, before[1] + d)
                 continue
-            self._expire_opposite(side, int(batch.low[0]))
-            if design.algorithm == "dpjoin":
-                for lane in range(design.lanes[side]):
-                    first, end = (-((lane - x) // design.lanes[side]) for x in (firsts[side], self.sent[side]))
-                    if end > first:
-                        self.messages.append((*self._lane_head(side, lane), w.ARRIVAL, first, end - first))
-            else:
-                head = (0, w.FROM_LEFT) if side == w.LEFT else (last, w.FROM_RIGHT)
-                self.messages.append((*head, w.ARRIVAL, firsts[side], len(batch)))
+            for side, batch, first, end in ((w.LEFT, left, a, b), (w.RIGHT, right, c, d)):
+                if end > first:
+                    yield from self._expiry_of_opposite(side, int(batch.low[first]))
+                    yield from self._arrival(side, before[side] + first, before[side] + end)
+        self.sent = (before[0] + len(left), before[1] + len(right))
 
-    def _lane_head(self, side: int, lane: int) -> tuple[int, int]:
-        return (lane * self.design.layout[1], w.FROM_LEFT) if side == w.LEFT else (lane, w.FROM_RIGHT)
+    def _arrival(self, side: int, first: int, end: int) -> Iterator[tuple[int, ...]]:
+        lanes = self.design.lanes[side]
+        for lane in range(lanes):
+            place, stop = ((x - lane + lanes - 1) // lanes for x in (first, end))
+            if stop > place:
+                yield self._message(*self._head(side, lane), w.ARRIVAL, place, stop - place)
 
-    def _expire_opposite(self, side: int, before: int) -> None:
+    def _expiries(self, left_before: int, right_before: int) -> Iterator[tuple[int, ...]]:
+        if self.design.algorithm in IN_ORDER:
+            yield from self._to_nodes(w.EXPIRY, left_before, right_before)
+            return
+        yield from self._expiry_of_opposite(w.RIGHT, left_before)
+        yield from self._expiry_of_opposite(w.LEFT, right_before)
+
+    def _expiry_of_opposite(self, side: int, before: int) -> Iterator[tuple[int, ...]]:
         """Tuples of the other side that those of `side` from now on do not meet: told in the flow of `side`."""
-        other = 1 - side
-        if before <= self.expired[other]:
-            return
-        self.expired[other] = before
-        if self.design.algorithm == "dpjoin":
-            heads = [self._lane_head(side, lane) for lane in range(self.design.lanes[side])]
-        else:
-            heads = [(0, w.FROM_LEFT) if side == w.LEFT else (self.design.nodes - 1, w.FROM_RIGHT)]
-        for head in heads:
-            self.messages.append((*head, w.EXPIRY, before, 0))
+        if before > self._expired[1 - side]:
+            self._expired[1 - side] = before
+            for lane in range(self.design.lanes[side]):
+                yield self._message(*self._head(side, lane), w.EXPIRY, before, 0)
 
-    def _send_expired(self, left_before: int, right_before: int) -> None:
-        design = self.design
-        bounds = [min(b, n) for b, n in zip((left_before, right_before), self.sent, strict=True)]
-        if design.algorithm in ("kang", "scalejoin", "celljoin"):
-            self.expired = bounds
-            for k in range(design.nodes if design.algorithm == "scalejoin" else 1):
-                self.messages.append((k, w.FROM_LEFT, w.EXPIRY, *bounds))
-            return
-        self._expire_opposite(w.RIGHT, bounds[0])
-        self._expire_opposite(w.LEFT, bounds[1])
+    def _to_nodes(self, kind: int, a: int, b: int) -> Iterator[tuple[int, ...]]:
+        """To all nodes; CellJoin's coordinator tells the others."""
+        for k in range(1 if self.design.algorithm == "celljoin" else self.design.nodes):
+            yield self._message(k, w.FROM_LEFT, kind, a, b)
+
+    def _head(self, side: int, lane: int) -> tuple[int, int]:
+        """The node at which tuples of a side enter, and its inbox."""
+        if side == w.LEFT:
+            return lane * self.design.layout[1], w.FROM_LEFT
+        return (lane if self.design.algorithm == "dpjoin" else self.design.nodes - 1), w.FROM_RIGHT
+
+    def _message(self, node: int, inbox: int, kind: int, a: int, b: int) -> tuple[int, ...]:
+        return self.machine.inputs[node, inbox], self.machine.waiters[node], kind, a, b
+
+
+def _pieces(ranks: tuple[Array, Array], cuts: list[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """The ranges of both sides between the cuts, where there are any tuples."""
+    ends = [np.searchsorted(r, [*cuts, INT64_MAX]).tolist() for r in ranks]
+    at = (0, 0)
+    for to in zip(*ends, strict=True):
+        if to != at:
+            yield (at[0], to[0]), (at[1], to[1])
+        at = to

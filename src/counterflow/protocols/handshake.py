@@ -1,18 +1,18 @@
 """Handshake join (Teubner and Mueller, SIGMOD 2011, and its first report).
 
 The two windows lie along a row of nodes and flow by each other: left tuples (the papers' R) from left to right, right
-ones (S) from right to left. Where a tuple enters a node, it is compared with all opposite tuples there (immediate scan).
-Nodes hand their oldest tuples on while they have more than the next node, so load balances itself (Section 4.3). The
-driver puts tuples in at one end and takes them out at the other (Section 4.4).
+ones (S) from right to left. Where a tuple enters a node, it is compared with all opposite tuples there (immediate
+scan). Nodes hand their oldest tuples on while they have more than the next node, so load balances itself (Section
+4.3). The driver puts tuples in at one end and takes them out at the other (Section 4.4).
 
 Two-phase forwarding (Section 4.2): two tuples that are under way between the same two nodes must not miss each other.
-So a right tuple stays, marked as forwarded, until the node to the left acknowledges it; left tuples go at once. The first
-report keeps both (`VARIANT` 1). Taken literally, that finds the pair of two such tuples twice, once at each node; so here
-too a right tuple does not look at left ones that are marked as forwarded.
+So a right tuple stays, marked as forwarded, until the node to the left acknowledges it; left tuples go at once. The
+first report keeps both (`VARIANT` 1). Taken literally, that finds the pair of two such tuples twice, once at each
+node; so here too a right tuple does not look at left ones that are marked as forwarded.
 
-The driver's removals are numbers: everything before it may go. A tuple that arrives at the end after its removal goes at
-once; a pair that meets too late is told by its stamps. When the input has ended, left tuples are pushed through to the
-end, and so meet what is left of the others.
+The driver's removals are numbers: everything before it may go. A tuple that arrives at the end after its removal goes
+at once; a pair that meets too late is told by its stamps. When the input has ended, left tuples are pushed through to
+the end, and so meet what is left of the others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from counterflow.kernels.compiled.block import FIRST_ROW, NEXT_ROW
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
 from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
@@ -56,7 +57,7 @@ RECEIVE, MATCH, KEEP = 0, 1, 2
 
 
 @compiled
-def step(m, k):
+def step(m: Words, k: int) -> int:
     """Figure 9: a message from the left, one from the right, then see whether tuples should move on."""
     node = node_at(m, k)
     worked = IDLE
@@ -72,18 +73,18 @@ def step(m, k):
 
 
 @inlined
-def half_empty(m, ring):
+def half_empty(m: Words, ring: int) -> bool:
     """Half of a queue is left to acknowledgements, so that two nodes never wait for each other."""
     return 2 * room(m, ring) > m[ring + RING_CAPACITY]
 
 
 @inlined
-def may_answer(m, ring):
+def may_answer(m: Words, ring: int) -> bool:
     return ring == 0 or room(m, ring) > 0
 
 
 @compiled
-def process_left(m, k, node):
+def process_left(m: Words, k: int, node: int) -> int:
     ring = m[node + FROM_LEFT]
     if waiting(m, ring) == 0:
         return IDLE
@@ -101,7 +102,7 @@ def process_left(m, k, node):
 
 
 @compiled
-def process_right(m, k, node):
+def process_right(m: Words, k: int, node: int) -> int:
     ring = m[node + FROM_RIGHT]
     if waiting(m, ring) == 0:
         return IDLE
@@ -119,7 +120,7 @@ def process_right(m, k, node):
 
 
 @compiled
-def process_arrival(m, k, node):
+def process_arrival(m: Words, k: int, node: int) -> int:
     """Compare the tuples with all opposite ones here, insert them, acknowledge them."""
     side, first, count = m[node + KIND], m[node + FIRST], m[node + COUNT]
     if m[node + PHASE] == MATCH:
@@ -137,14 +138,14 @@ def process_arrival(m, k, node):
 
 
 @inlined
-def excess(mine, forwarded, next_node_first, batch):
+def excess(mine: int, forwarded: int, next_node_first: int, batch: int) -> int:
     """How many tuples to hand on: half of what this node has more than the next, counting what is under way to it."""
     theirs = forwarded - next_node_first
     return min((mine - theirs + 1) // 2, batch) if mine > theirs else 0
 
 
 @compiled
-def forward_tuples(m, k, node):
+def forward_tuples(m: Words, k: int, node: int) -> int:
     worked = IDLE
     left, right = m[node + SEGMENT + LEFT], m[node + SEGMENT + RIGHT]
     first, end = m[left + FIRST_ROW], m[left + NEXT_ROW]

@@ -8,8 +8,8 @@ right tuple looks only at left ones that have reached the end of the row), and t
 
 Differences from the paper, both for exactness: a pair is checked against the window (tuples wait in queues, so one may
 meet another that has expired meanwhile), and every node has a high-water mark of its own (Section 6.1 has one at each
-end of the row, but a tuple is handed on before it is looked for partners of, so it may be at the end while a node before
-is still searching).
+end of the row, but a tuple is handed on before it is looked for partners of, so it may be at the end while a node
+before is still searching).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
 from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
@@ -49,7 +50,7 @@ SPARE = 2  # room in a queue for what one arrival causes
 
 
 @compiled
-def step(m, k):
+def step(m: Words, k: int) -> int:
     """Figure 12: a message from the left, or one from the right."""
     node = node_at(m, k)
     if m[node + PHASE] != RECEIVE:
@@ -62,7 +63,7 @@ def step(m, k):
 
 
 @compiled
-def process_left(m, k, node):
+def process_left(m: Words, k: int, node: int) -> int:
     """Figure 13."""
     ring, onward = m[node + FROM_LEFT], m[node + TO_RIGHT]
     if waiting(m, ring) == 0:
@@ -88,7 +89,7 @@ def process_left(m, k, node):
 
 
 @compiled
-def process_left_arrival(m, k, node):
+def process_left_arrival(m: Words, k: int, node: int) -> int:
     """Lines 8 to 12: look for partners here and in transit, keep the tuples whose home this is."""
     first, count = m[node + FIRST], m[node + COUNT]
     if m[node + PHASE] == MATCH:
@@ -111,7 +112,7 @@ def process_left_arrival(m, k, node):
 
 
 @compiled
-def process_right(m, k, node):
+def process_right(m: Words, k: int, node: int) -> int:
     """Figure 14."""
     ring, onward = m[node + FROM_RIGHT], m[node + TO_LEFT]
     if waiting(m, ring) == 0:
@@ -137,7 +138,7 @@ def process_right(m, k, node):
 
 
 @compiled
-def process_right_arrival(m, k, node):
+def process_right_arrival(m: Words, k: int, node: int) -> int:
     """Lines 8 to 13: look at left tuples whose expedition is over, keep the tuples, acknowledge them."""
     first, count = m[node + FIRST], m[node + COUNT]
     if m[node + PHASE] == MATCH:

@@ -19,18 +19,19 @@ from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import ring_init, ring_size
 from counterflow.lockfree.waiting import STRATEGIES, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
+from counterflow.protocols import celljoin, dp_join, handshake, low_latency, three_steps
 from counterflow.protocols import words as w
 from counterflow.protocols.arena import Arena, address, descriptor
 from counterflow.spec.expression import Expression, Side
 from counterflow.spec.split import Split
 
-ALGORITHMS = {
-    "kang": w.KANG,
-    "celljoin": w.CELLJOIN,
-    "handshake": w.HANDSHAKE,
-    "llhj": w.LLHJ,
-    "dpjoin": w.DPJOIN,
-    "scalejoin": w.SCALEJOIN,
+STEPS = {
+    "kang": three_steps.step,
+    "celljoin": celljoin.step,
+    "handshake": handshake.step,
+    "llhj": low_latency.step,
+    "dpjoin": dp_join.step,
+    "scalejoin": three_steps.step,
 }
 SIDES: tuple[Side, Side] = ("left", "right")
 UNLIMITED = 1 << 60
@@ -78,7 +79,7 @@ class Design:
 
 class Machine:
     def __init__(self, predicate: Expression, parts: Split, design: Design) -> None:
-        self.design = design
+        self.design, self.step = design, STEPS[design.algorithm]
         self.predicates = tuple(
             CompiledPredicate(choose_path(parts, side), predicate, design.access, design.nullable, narrow=True)
             for side in SIDES
@@ -116,7 +117,7 @@ class Machine:
         self.m = m = shared_words(m_size)
         m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
         m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
-        m[w.ALGORITHM], m[w.VARIANT] = ALGORITHMS[design.algorithm], int(design.symmetric)
+        m[w.VARIANT] = int(design.symmetric)
         m[w.DRIVER], m[w.COLLECTOR] = waiters[-2:]
         for waiter in waiters:
             waiter_init(m, waiter)
@@ -157,6 +158,7 @@ class Machine:
                 rows = design.expected_rows[side] // stride
                 at = int(self.m[node + w.SEGMENT + side])
                 self.segments[at] = Segment(self, at, side, stride, offset, rows, design.access != "scan", shares)
+                self.m[node + w.DONE + side] = design.lane(k, side)  # the first tuple that it gets
             if design.algorithm == "llhj":
                 at = int(self.m[node + w.TRANSIT])
                 self.segments[at] = Segment(self, at, w.RIGHT, 1, 0, 2 * design.in_flight, False, None)
@@ -255,6 +257,8 @@ class Segment:
         self.kept: list[Any] = []
         self.pool = self.heads = self.records = np.empty(0, np.int64)
         self.bands = np.zeros((len(self.predicate.path.bands), 7))
+        self.ring: list[Array] = []
+        self.stamps: list[Array] = []
         m = machine.m
         m[at + w.STRIDE], m[at + w.OFFSET], m[at + w.SIDE] = stride, offset, side
         m[at + w.SHARERS], m[at + block.COPIES] = 1, int(shares is None)
@@ -288,7 +292,7 @@ class Segment:
         self._point(block.NUMBERS, np.zeros(64, np.int64))
         constants = [np.array([c]).view(np.int64)[0] for c in self.predicate.constants]
         self._point(block.CONSTANTS, np.array([*constants, 0], np.int64))
-        stage = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]
+        stage: list[Array] = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]
         columns = [np.zeros(n, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         self.kept += [*stage, *columns]
         self._point(block.STAGE, descriptor(0, *stage, *columns))
@@ -304,7 +308,7 @@ class Segment:
     def _make_ring(self, capacity: int) -> None:
         """Empty, or with the rows of the one before."""
         m, at, shape = self.machine.m, self.at, self.kernels.shape
-        ring = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
+        ring: list[Array] = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         if self.indexed:
             ring += [np.empty(capacity, np.uint64), np.empty(capacity, np.uint8)]
             ring.append(np.empty((shape.dimensions, capacity)))

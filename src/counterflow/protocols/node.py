@@ -2,13 +2,15 @@
 
 A tuple has a number, its place among the tuples of its side that can match at all, and two stamps of the driver: `low`,
 the oldest opposite tuple in the window when it arrives, and `high`, the newest that came before it. A pair is in the
-window if the earlier tuple's number is at least the later one's `low`. Duration, row and mixed windows differ in nothing
-else, and no clock is looked at.
+window if the earlier tuple's number is at least the later one's `low`. Duration, row and mixed windows differ in
+nothing else, and no clock is looked at.
 """
 
 from __future__ import annotations
 
-from numba import int64, types
+from typing import Any
+
+from numba import types
 
 from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled.block import (
@@ -27,6 +29,7 @@ from counterflow.kernels.compiled.block import (
 from counterflow.kernels.compiled.entries import GO_ON, RESTART_ALL, RESTART_CHOSEN
 from counterflow.kernels.compiled.intrinsics import call_entry, viewer
 from counterflow.lockfree.atomics import load_acquire, store_release
+from counterflow.lockfree.words import Words
 from counterflow.protocols.words import (
     CAPACITY,
     COMPARISONS,
@@ -74,12 +77,12 @@ BEGIN, IN_INDEX, CHOOSE, IN_SCAN, FINISH = 0, 1, 2, 3, 4  # of SEARCH
 
 
 @inlined
-def node_at(m, k):
+def node_at(m: Words, k: int) -> int:
     return m[FIRST_NODE] + k * NODE_WORDS
 
 
 @inlined
-def stamp_arrays(descriptor):
+def stamp_arrays(descriptor: int) -> Any:
     """`low` and `high` by slot, and the mask that makes a slot of a place."""
     d = words_at(descriptor, STAMP_WORDS)
     size = d[STAMP_MASK] + 1
@@ -87,27 +90,27 @@ def stamp_arrays(descriptor):
 
 
 @inlined
-def numbering(descriptor):
+def numbering(descriptor: int) -> Any:
     d = words_at(descriptor, STAMP_WORDS)
     return d[STAMP_STRIDE], d[STAMP_OFFSET]
 
 
 @inlined
-def row_from(m, segment, number):
+def row_from(m: Words, segment: int, number: int) -> int:
     """The first row of the segment whose tuple has at least this number."""
     stride = m[segment + STRIDE]
     return (number - m[segment + OFFSET] + stride - 1) // stride
 
 
 @inlined
-def room_to_wrap(m, node, side, first):
+def room_to_wrap(m: Words, node: int, side: int, first: int) -> int:
     """How many tuples from this place on lie side by side; a message has no others."""
     mask = words_at(m[node + STAMPS + side], STAMP_WORDS)[STAMP_MASK]
     return mask + 1 - (first & mask)
 
 
 @inlined
-def fits(m, node, side, count):
+def fits(m: Words, node: int, side: int, count: int) -> bool:
     return count <= room_to_wrap(m, node, side, m[node + FIRST + 2 * side])
 
 
@@ -115,7 +118,7 @@ def fits(m, node, side, count):
 
 
 @compiled
-def store(m, node, segment, first, count):
+def store(m: Words, node: int, segment: int, first: int, count: int) -> bool:
     """Store those of the tuples at places `first` and following that belong here; False if it needs room first."""
     stamps = m[node + STAMPS + m[segment + SIDE]]
     every, begin = numbering(stamps)
@@ -142,7 +145,7 @@ def store(m, node, segment, first, count):
 
 
 @inlined
-def oldest_row(m, segment):
+def oldest_row(m: Words, segment: int) -> int:
     """Of all nodes that share the segment's ring: the slowest of them decides what may be overwritten."""
     oldest = m[segment + FIRST_ROW]
     for i in range(1, m[segment + SHARERS]):
@@ -151,7 +154,7 @@ def oldest_row(m, segment):
 
 
 @inlined
-def expire(m, segment, before):
+def expire(m: Words, segment: int, before: int) -> None:
     """Forget the tuples before this number."""
     row = min(row_from(m, segment, before), m[segment + NEXT_ROW])
     store_release(m, segment + FIRST_ROW, max(m[segment + FIRST_ROW], row))
@@ -161,7 +164,7 @@ def expire(m, segment, before):
 
 
 @compiled
-def rows_in_window(m, node, segment, first, count, limit):
+def rows_in_window(m: Words, node: int, segment: int, first: int, count: int, limit: int) -> int:
     """Write each probe's range of rows; returns how many rows there are in all.
 
     Rows up to the probe's `high` came before it. Those after it came later (where they can be stored already), and the
@@ -174,10 +177,10 @@ def rows_in_window(m, node, segment, first, count, limit):
     every, begin_at = numbering(stamps)
     oldest, newest = words_at(m[segment + OLDEST], count), words_at(m[segment + NEWEST], count)
     later = m[segment + STORED_STAMPS] != 0
-    stored_low, stored_high, ring = low, high, mask
+    stored_low, ring = low, mask
     if later:
-        stored_low, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
-    total = int64(0)
+        stored_low, _, ring = stamp_arrays(m[segment + STORED_STAMPS])
+    total = 0
     for i in range(count):
         slot = (first + i) & mask
         begin = max((low[slot] - offset + stride - 1) // stride, first_row)
@@ -197,7 +200,7 @@ def rows_in_window(m, node, segment, first, count, limit):
 
 
 @compiled
-def search(m, node, segment, first, count, limit, fresh_below):
+def search(m: Words, node: int, segment: int, first: int, count: int, limit: int, fresh_below: int) -> bool:
     """Tuples `first` and following of the other side against the segment; True when all pairs are out.
 
     False if the results are to be taken first, or if the node needs something: call it again with the same arguments.
@@ -244,7 +247,7 @@ def search(m, node, segment, first, count, limit, fresh_below):
 
 
 @inlined
-def note_end(m, node, segment, finished):
+def note_end(m: Words, node: int, segment: int, finished: int) -> None:
     """After a call: whether probes are left over that the index does not help."""
     if finished != 0:
         over = m[node + SEARCH] == IN_INDEX and m[segment + LEFT_OVER] > 0
@@ -252,7 +255,7 @@ def note_end(m, node, segment, finished):
 
 
 @compiled
-def emit(m, node, segment, first, fresh_below):
+def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> bool:
     """Hand the pairs of a search to the collector; False while its queue is full."""
     found = m[segment + FOUND]
     if found == 0:
@@ -261,11 +264,11 @@ def emit(m, node, segment, first, fresh_below):
     probes, rows = words_at(m[segment + OUT_PROBE], found), words_at(m[segment + OUT_ROW], found)
     stride, offset, side, unsure = m[segment + STRIDE], m[segment + OFFSET], m[segment + SIDE], m[segment + UNSURE]
     stamps = m[node + STAMPS + 1 - side]
-    low, high, mask = stamp_arrays(stamps)
+    _, high, mask = stamp_arrays(stamps)
     every, begin_at = numbering(stamps)
-    stored_low, stored_high, ring = low, high, mask
+    stored_high, ring = high, mask
     if m[segment + STORED_STAMPS] != 0:
-        stored_low, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
+        _, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
     size, sent, nodes = m[box + OUTBOX_SIZE], m[box + OUTBOX_SENT], m[0]
     i = m[node + OUT_AT]
     while i < found:

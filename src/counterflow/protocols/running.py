@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
 from counterflow.lockfree.waiting import busy, idle, notify
-from counterflow.protocols import celljoin, dp_join, handshake, low_latency, three_steps
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at
 from counterflow.protocols.words import (
-    ALGORITHM,
-    CELLJOIN,
     COLLECTOR,
     DONE,
-    DPJOIN,
     DRIVER,
-    HANDSHAKE,
     IDLE,
-    LLHJ,
     NEEDS,
     NODES,
     NOTIFIED,
@@ -36,7 +34,7 @@ from counterflow.protocols.words import (
 
 
 @inlined
-def tell(m, node):
+def tell(m: Words, node: int) -> None:
     """Wake those who may wait for what the node has just done."""
     for i in range(NOTIFIED_MAX):
         waiter = m[node + NOTIFIED + i]
@@ -45,41 +43,31 @@ def tell(m, node):
         notify(m, waiter)
 
 
-@compiled
-def step(m, k):
-    """One step of node k, whatever the algorithm."""
-    algorithm = m[ALGORITHM]
-    if algorithm == HANDSHAKE:
-        return handshake.step(m, k)
-    if algorithm == LLHJ:
-        return low_latency.step(m, k)
-    if algorithm == DPJOIN:
-        return dp_join.step(m, k)
-    if algorithm == CELLJOIN:
-        return celljoin.step(m, k)
-    return three_steps.step(m, k)
+@cache
+def runner(step: Any) -> Any:
+    """The loop of a node's thread: step until the join is stopped, or the node needs something of its owner."""
+
+    @compiled
+    def run(m: Words, k: int) -> int:
+        node, turn = node_at(m, k), 0
+        while load_acquire(m, STOP) == 0:
+            state = step(m, k)
+            if state == WORKED:
+                tell(m, node)
+                busy(m, m[node + WAITER])
+                turn = 0
+            elif state == NEEDS:
+                return NEEDS
+            else:
+                idle(m, m[node + WAITER], turn, m[STRATEGY])
+                turn += 1
+        return IDLE
+
+    return run
 
 
 @compiled
-def run(m, k):
-    """Step node k until the join is stopped, or it needs something of its owner."""
-    node, turn = node_at(m, k), 0
-    while load_acquire(m, STOP) == 0:
-        state = step(m, k)
-        if state == WORKED:
-            tell(m, node)
-            busy(m, m[node + WAITER])
-            turn = 0
-        elif state == NEEDS:
-            return NEEDS
-        else:
-            idle(m, m[node + WAITER], turn, m[STRATEGY])
-            turn += 1
-    return IDLE
-
-
-@compiled
-def progress(m, side):
+def progress(m: Words, side: int) -> int:
     """Up to which tuple all nodes are done with a side."""
     least = load_acquire(m, node_at(m, 0) + DONE + side)
     for k in range(1, m[NODES]):
@@ -88,7 +76,7 @@ def progress(m, side):
 
 
 @compiled
-def await_progress(m, side, number):
+def await_progress(m: Words, side: int, number: int) -> bool:
     """Wait until all tuples before this one are done with; False if the join was stopped meanwhile."""
     turn = 0
     while progress(m, side) < number:
@@ -101,7 +89,7 @@ def await_progress(m, side, number):
 
 
 @compiled
-def take_results(m, out, capacity):
+def take_results(m: Words, out: Words, capacity: int) -> int:
     """Move results from the nodes' queues to `out`; returns how many."""
     taken = 0
     for k in range(m[NODES]):
@@ -122,7 +110,7 @@ def take_results(m, out, capacity):
 
 
 @compiled
-def collect(m, out, capacity, marks, timeout_ns):
+def collect(m: Words, out: Words, capacity: int, marks: Words, timeout_ns: int) -> int:
     """Results, and how far each node had come before they were taken; waits until there is something new.
 
     `marks` are the left and right tuples that each node is done with; the caller's last ones tell what is new.
@@ -136,7 +124,13 @@ def collect(m, out, capacity, marks, timeout_ns):
                 news |= mark != marks[2 * k + side]
                 marks[2 * k + side] = mark
         taken = take_results(m, out, capacity)
-        if taken > 0 or news or load_acquire(m, WAKE) != 0 or load_acquire(m, STOP) != 0 or clock_ns() - started > timeout_ns:
+        if (
+            taken > 0
+            or news
+            or load_acquire(m, WAKE) != 0
+            or load_acquire(m, STOP) != 0
+            or clock_ns() - started > timeout_ns
+        ):
             busy(m, m[COLLECTOR])
             return taken
         idle(m, m[COLLECTOR], turn, m[STRATEGY])
@@ -147,18 +141,18 @@ def collect(m, out, capacity, marks, timeout_ns):
 
 
 @compiled
-def pause_driver(m, turn):
+def pause_driver(m: Words, turn: int) -> None:
     idle(m, m[DRIVER], turn, m[STRATEGY])
 
 
 @compiled
-def wake_collector(m):
+def wake_collector(m: Words) -> None:
     store_release(m, WAKE, 1)
     notify(m, m[COLLECTOR])
 
 
 @compiled
-def take_wake(m):
+def take_wake(m: Words) -> bool:
     """Whether the collector was woken, once."""
     woken = load_acquire(m, WAKE) != 0
     store_release(m, WAKE, 0)
@@ -166,7 +160,7 @@ def take_wake(m):
 
 
 @compiled
-def stop(m):
+def stop(m: Words) -> None:
     """End all threads."""
     store_release(m, STOP, 1)
     notify(m, m[DRIVER])

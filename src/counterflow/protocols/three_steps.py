@@ -15,6 +15,7 @@ from __future__ import annotations
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.ring import front, pop, waiting
+from counterflow.lockfree.words import Words
 from counterflow.protocols.node import ALL_FRESH, expire, fits, node_at, search, store
 from counterflow.protocols.words import (
     BATCH,
@@ -39,7 +40,7 @@ EVERYTHING = 1 << 60
 
 
 @compiled
-def receive(m, node):
+def receive(m: Words, node: int) -> bool:
     """Take what is queued, up to a full batch. Messages say up to which tuples the streams have come, or expired."""
     ring = m[node + FROM_LEFT]
     m[node + FIRST], m[node + FIRST_RIGHT] = m[node + DONE], m[node + DONE + 1]
@@ -61,13 +62,13 @@ def receive(m, node):
 
 
 @inlined
-def outcome(m, node):
+def outcome(m: Words, node: int) -> int:
     """Of a step that could not go on."""
     return NEEDS if m[node + NEED] != 0 else IDLE
 
 
 @compiled
-def three_steps(m, node):
+def three_steps(m: Words, node: int) -> int:
     """Go on with the batch that was received."""
     left, right = m[node + SEGMENT], m[node + SEGMENT + 1]
     first_left, lefts = m[node + FIRST], m[node + COUNT]
@@ -97,7 +98,7 @@ def three_steps(m, node):
 
 
 @compiled
-def step(m, k):
+def step(m: Words, k: int) -> int:
     node = node_at(m, k)
     if m[node + PHASE] == RECEIVE:
         if not receive(m, node):

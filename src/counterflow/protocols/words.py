@@ -1,8 +1,8 @@
 """The memory of a running join as words, by position: one array that all its threads share.
 
-A protocol's state, its queues and its counters lie here; windows lie in arrays of their own, known by address. So a node
-is a number, a step of a node is a function of this array, and whoever has the array can step the nodes: threads, or a
-simulator that chooses the schedule.
+A protocol's state, its queues and its counters lie here; windows lie in arrays of their own, known by address. So a
+node is a number, a step of a node is a function of this array, and whoever has the array can step the nodes: threads,
+or a simulator that chooses the schedule.
 """
 
 # --- the header
@@ -14,7 +14,6 @@ STRATEGY = 3  # how nodes wait (`lockfree.waiting`)
 FIRST_NODE = 4
 LANES = 5  # and 6: rows and columns of DP-Join's layout
 VARIANT = 7  # handshake join: 1 for the first report's form
-ALGORITHM = 12
 GATE_IN, GATE_OUT = 8, 9  # ScaleJoin's
 DRIVER, COLLECTOR = 10, 11  # their waiters
 STOP = 24
@@ -58,11 +57,16 @@ NEED_ROOM, NEED_POOL, NEED_OUTPUT, NEED_SCAN = 1, 2, 3, 4  # rows in a ring, rec
 # --- a segment: a kernel's block (`kernels.compiled.block`), and then
 
 STRIDE, OFFSET = 40, 41  # row n is tuple n * STRIDE + OFFSET
-STORED_STAMPS = 42  # a descriptor of the stored tuples' stamps, by row; 0 where only earlier tuples are stored when a probe comes
+STORED_STAMPS = (
+    42  # a descriptor of the stored tuples' stamps, by row; 0 where only earlier tuples are stored when a probe comes
+)
 STORE, PROBE, SCAN = 43, 44, 45  # addresses of the predicate's compiled functions
 SIDE = 46
 CAPACITY = 47
-SHARERS, SHARE_STEP = 48, 49  # segments of other nodes over the same ring: how many in all, and words from one to the next
+SHARERS, SHARE_STEP = (
+    48,
+    49,
+)  # segments of other nodes over the same ring: how many in all, and words from one to the next
 SEGMENT_WORDS = 64
 
 # --- results: from a node to the collector
@@ -75,5 +79,4 @@ RESULT_WORDS = 4  # rank of the later tuple and which side it is of, left tuple,
 ARRIVAL, EXPIRY, ACKNOWLEDGEMENT, EXPEDITION_END, BATCH, TASK = 1, 2, 3, 4, 5, 6
 
 IDLE, WORKED, NEEDS = 0, 1, 2  # what a step says
-KANG, CELLJOIN, HANDSHAKE, LLHJ, DPJOIN, SCALEJOIN = 0, 1, 2, 3, 4, 5
 LEFT, RIGHT = 0, 1

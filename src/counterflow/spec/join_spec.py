@@ -11,7 +11,8 @@ import pyarrow as pa
 from counterflow.errors import ColumnError, OptionError, TimeError, WindowError
 from counterflow.spec import windows
 from counterflow.spec.binding import bind, find_column
-from counterflow.spec.expression import Expression, Side
+from counterflow.spec.expression import Expression, Side, columns_of
+from counterflow.spec.nulls import required_columns
 from counterflow.spec.python_expressions import Expr
 from counterflow.spec.split import Split, split
 from counterflow.spec.types import from_arrow
@@ -63,6 +64,19 @@ class JoinSpec:
     def parts(self) -> Split:
         """The predicate taken apart, for access paths."""
         return split(self.predicate)
+
+    @cached_property
+    def required(self) -> dict[Side, list[str]]:
+        """Columns of each side without which no tuple matches: those with NULL there are left out of the search."""
+        found: dict[Side, list[str]] = {"left": [], "right": []}
+        for column in required_columns(self.predicate):
+            found[column.side].append(column.name)
+        return found
+
+    @cached_property
+    def has_null_matches(self) -> bool:
+        """Whether a tuple may match that has NULL in a column of the predicate."""
+        return not set(columns_of(self.predicate)) <= required_columns(self.predicate)
 
     def side(self, side: Side) -> SideSpec:
         return self.left if side == "left" else self.right

@@ -7,7 +7,7 @@ only in how the horizon is computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -49,9 +49,20 @@ class Arrivals:
         """The most rows that the left and the right window hold at any time."""
         return _most_in_window(self.right), _most_in_window(self.left)
 
+    def numbered(self) -> Arrivals:
+        """The same with numbers for ordinals: counting only the tuples that may match."""
+        return Arrivals(_numbered(self.left, self.right), _numbered(self.right, self.left))
+
     def horizons(self, rank: int) -> tuple[int, int]:
         """The first (left, right) ordinals that tuples from this rank on may still meet."""
         return _next_horizon(self.right, rank), _next_horizon(self.left, rank)
+
+
+def _numbered(side: Ordered, opposite: Ordered) -> Ordered:
+    at, batch = opposite.batch.at, side.batch
+    low, high = np.searchsorted(at, batch.low), np.searchsorted(at, batch.high, "right") - 1
+    numbers = Batch(batch.side, batch.columns, batch.rows, np.arange(len(batch)), low, high)
+    return replace(side, batch=numbers, horizon=np.searchsorted(at, side.horizon))
 
 
 def _between(side: Ordered, begin: int, end: int) -> Batch:
@@ -115,7 +126,8 @@ def _ordered(
     rank_by_row[order] = rank
     columns = {n: v.take(order) for n, v in predicate_columns(spec.predicate, side, table).items()}
     batch = Batch(side, columns, rows=ordinal[order], at=ordinal, low=horizon, high=arrived - 1)
-    kept = passing(spec.parts.filters(side), side, columns, len(time))  # the others can match nothing
+    # the others can match nothing
+    kept = passing(spec.parts.filters(side), side, columns, len(time), spec.required[side])
     if kept is not None:
         return Ordered(batch.take(kept), rank[kept], horizon, rank, time, rank_by_row)
     return Ordered(batch, rank, horizon, rank, time, rank_by_row)

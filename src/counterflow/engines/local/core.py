@@ -61,8 +61,13 @@ class Core(Protocol):
         """Stop: `feed` and `collect` return at once, in whatever thread they wait."""
 
 
-def make_core(spec: JoinSpec, engine: Local) -> Core:
-    return SequentialCore(spec, pairs_max=engine.buffer_rows)
+def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0, 0)) -> Core:
+    """`expected_rows`: how many the left and the right window will hold, where that is known."""
+    if engine.algorithm == "auto":
+        return SequentialCore(spec, pairs_max=engine.buffer_rows)
+    from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed
+
+    return parallel_core(spec, engine, expected_rows)
 
 
 class SequentialCore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -42,13 +43,12 @@ class Inbox:
             self._rows += rows
             return not self._stopped
 
-    def drain(self) -> list[Step | Mark]:
+    def drain(self, into: Callable[[Step | Mark], None]) -> None:
         with self._lock:
-            steps = list(self._steps)
-            self._steps.clear()
-            self._rows = 0
+            steps, self._steps, self._rows = self._steps, deque(), 0
             self._room.notify_all()
-            return steps
+        while steps:
+            into(steps.popleft())
 
     def stop(self) -> None:
         with self._lock:
@@ -86,9 +86,10 @@ class Driver:
     """Runs until all sources have ended, one of them fails, or the join is stopped."""
 
     def __init__(self, spec: JoinSpec, engine: Local, intake: Intake, inbox: Inbox, core: Core) -> None:
-        self.engine, self.intake, self.inbox, self.core = engine, intake, inbox, core
+        self.intake, self.inbox, self.core = intake, inbox, core
+        self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
         self.merging = Merging(spec, intake.sources)
-        self.stamping = Stamping(spec, engine.batch_rows)
+        self.stamping = Stamping(spec, self.step_rows)
         self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
         self.failure: BaseException | None = None
         self.failed_in_core = False
@@ -97,21 +98,27 @@ class Driver:
     def run(self) -> None:
         """What was due before a failure is joined and handed out; then the consumer gets the failure."""
         try:
-            while self._round():
-                pass
+            try:
+                while self._round():
+                    pass
+            except BaseException as error:
+                self.failure = error
+                if self.failed_in_core:
+                    raise
             self.core.finish()
         except BaseException as error:
-            self.failure = error
-            (self.core.close if self.failed_in_core else self.core.finish)()
+            self.failure = self.failure or error
+            self.core.close()
 
     def _round(self) -> bool:
         """Take what has come, at most a batch of it, and join what is due; False at the end."""
         rows = 0
-        while self.merging.live and rows < self.engine.batch_rows:
-            wanted = self.merging.wanted(self.engine.buffer_rows)
+        while self.merging.live and rows < self.step_rows:
+            wanted = self.merging.wanted(self.buffer_rows)
             polled = self.intake.poll(wanted)
             if polled is not None:
                 rows += max(self.take(*polled), 1)
+                del polled  # or it would be kept while the next one is waited for
             elif rows:
                 break
             elif not self.intake.wait(wanted):

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.arrivals import Arrivals, arrivals_of
+from counterflow.engines.local.core import make_core
 from counterflow.engines.local.options import Local, Progress
 from counterflow.kernels.gather import gather
 from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
@@ -17,6 +18,7 @@ from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
 
+COLLECT_S = 1.0  # how long to wait for results at once
 Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
 
 
@@ -31,7 +33,9 @@ def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) 
 
 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
-    """Drive the tuples, in order and in batches, through Kang's procedure."""
+    """Drive the tuples, in order and in batches, through Kang's procedure; or through the algorithm asked for."""
+    if engine.algorithm not in ("auto", "kang"):
+        return _find_pairs_by_core(spec, arrivals, engine)
     left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
     large = arrivals.total >= COMPILE_AFTER
     join = Kang(
@@ -61,6 +65,43 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
         halves = list(map(through, *windows))
     found = [(np.empty(0, np.int64), np.empty(0, np.int64)), *halves[0], *halves[1]]
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+
+def _find_pairs_by_core(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
+    arrivals = arrivals.numbered()
+    core = make_core(spec, engine, arrivals.window_rows())
+    failures: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            for begin in range(0, arrivals.total, engine.batch_rows):
+                end = min(begin + engine.batch_rows, arrivals.total)
+                core.feed(*arrivals.batch(begin, end))
+                core.expire(*arrivals.horizons(end))
+            core.finish()
+        except BaseException as error:
+            failures.append(error)
+            core.close()
+
+    driver = threading.Thread(target=drive, name="counterflow-driver", daemon=True)
+    driver.start()
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    pairs = 0
+    try:
+        while not core.finished:
+            new = core.collect(COLLECT_S)
+            if new is not None:
+                found.append((new.left, new.right))
+                pairs += len(new.left)
+                if engine.progress is not None:
+                    engine.progress(sum(new.complete), arrivals.total, pairs)
+    finally:
+        core.close()
+        driver.join()
+    if failures:
+        raise failures[0]
+    left, right = np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+    return arrivals.left.batch.rows[left], arrivals.right.batch.rows[right]
 
 
 class _Progress:

@@ -44,9 +44,10 @@ class Intake:
         try:
             items = source.items(lambda: self.stopped)
             try:
-                for item in items:
-                    if not self._put(rank, item):
-                        break
+                while self._put(rank, next(items)):  # no variable keeps an item while the next one is waited for
+                    pass
+            except StopIteration:
+                pass
             finally:
                 items.close()
         except BaseException as error:  # it belongs to the consumer, whatever it is

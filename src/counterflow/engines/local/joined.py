@@ -68,7 +68,8 @@ class JoinedStream:
         self._run = run
         self._items = run.items()
         # Without a reference to self, and without waiting: garbage collection may come at any moment.
-        weakref.finalize(self, run.stop).atexit = False
+        self._forgotten = weakref.finalize(self, run.stop)
+        self._forgotten.atexit = False
 
     def __iter__(self) -> JoinedStream:
         return self
@@ -129,6 +130,7 @@ class JoinedStream:
     def close(self) -> None:
         """End it; the next result asked for is the end."""
         self._run.close()
+        self._forgotten.detach()  # it holds the run, which may hold an error, whose traceback holds us
 
     def stop(self) -> None:
         """Like `close`, but do not wait for the threads."""
@@ -176,7 +178,8 @@ class Run:
             for rank, source in enumerate(self.sources):
                 if source.columns.schema is None:
                     self._read(rank)
-            self.intake.wait_for(lambda: all(map(self._told, self.columns)))
+            if not self.intake.wait_for(lambda: all(map(self._told, self.columns))):
+                raise InputError("the join was closed before its columns were known")
             for error in self.intake.errors():
                 raise error
             for side, columns in zip(SIDES, self.columns, strict=True):
@@ -234,7 +237,12 @@ class Run:
         """In the consumer's thread; the first call of next() starts everything."""
         if self.intake.stopped:
             return
-        self._start()
+        try:
+            self._start()
+        except InputError:
+            if self.intake.stopped:  # meanwhile
+                return
+            raise
         yield from self._output if self.engine.overflow == "drop_results" else self._produce()
 
     def _produce(self) -> Iterator[Out]:
@@ -244,12 +252,11 @@ class Run:
         while not finished:
             finished = core.finished  # asked first, so that nothing is left behind
             found = core.collect(COLLECT_SECONDS)
-            for step in self.inbox.drain():
-                results.add(step)
+            self.inbox.drain(results.add)
             if self.intake.stopped:
                 return
             yield from results.found(found)
-            if self.punctuating and (reached := results.limit) > limit:
+            if self.punctuating and limit < (reached := results.limit) < END:
                 limit = reached
                 yield Punctuation(time_of(limit - 1, results.spec.pair_time_type))
         if self.driver.failure is not None:
@@ -294,7 +301,7 @@ class Run:
                 f"dropped_{side}": sum(self.intake.dropped[rank] for rank in ranks),
                 f"queued_rows_{side}": sum(self.intake.rows[rank] for rank in ranks),
                 f"waiting_rows_{side}": sum(len(source.waiting) for source in progress),
-                f"state_rows_{side}": 0 if results is None else len(results.rows[i].ring),
+                f"state_rows_{side}": 0 if results is None else len(results.rows[i].facts),
             }
         found |= {
             "pairs": 0 if results is None else results.pairs,
@@ -302,7 +309,7 @@ class Run:
             "results_dropped": self._output.dropped,
             "watermark": None,
         }
-        if driver is not None and self.spec is not None and BEGINNING < driver.frontier:
+        if driver is not None and self.spec is not None and driver.frontier > BEGINNING:
             newest = max(source.newest for source in driver.merging.sources)  # at the end, there is nothing to wait for
             reached = newest if driver.frontier == END else driver.frontier - 1
             found["watermark"] = None if reached == BEGINNING else time_of(reached, self.spec.pair_time_type)

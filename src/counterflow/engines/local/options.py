@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isqrt
 
-from counterflow.errors import OptionError, UnsupportedError
+from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
+ACCESSES = ("auto", "index", "scan")
+LAYOUT = re.compile(r"[1-9]\d*[xX][1-9]\d*")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
 BUFFER_ROWS = 1 << 16
@@ -20,6 +24,11 @@ Progress = Callable[[int, int, int], None]
 @dataclass(frozen=True)
 class Local:
     """Join in this process.
+
+    `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
+    there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
+    compiled once enough rows have come. `layout`: DP-Join's, as in '2x3': so many parts of the left and of the right
+    window. `access='scan'` compares each tuple with the whole window, as the papers do, where an index could help.
 
     `batch_rows`: how many arrivals are processed at once, at most. `progress` is called after each batch of a table
     with the rows done, the rows in all, and the pairs found.
@@ -32,7 +41,9 @@ class Local:
     """
 
     algorithm: str = "auto"
-    workers: int = 1
+    workers: int | None = None
+    layout: str | None = None
+    access: str = "auto"
     batch_rows: int = TABLE_BATCH_ROWS
     progress: Progress | None = None
     overflow: str = "block"
@@ -47,13 +58,53 @@ class Local:
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), ALGORITHMS)}")
-        if self.algorithm not in ("auto", "kang"):
-            raise UnsupportedError(f"algorithm {self.algorithm!r} is not in this release yet: use 'kang' or 'auto'")
+        if self.access not in ACCESSES:
+            raise OptionError(f"unknown access={self.access!r}{did_you_mean(str(self.access), ACCESSES)}")
         if self.overflow not in OVERFLOWS:
             raise OptionError(f"unknown overflow={self.overflow!r}{did_you_mean(str(self.overflow), OVERFLOWS)}")
         for option, least in (("workers", 1), ("batch_rows", 1), ("buffer_rows", 1), ("late_rows", 0)):
             value = getattr(self, option)
+            if value is None and option == "workers":
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"{option}={value!r}: must be a positive integer{'' if least else ', or 0'}")
-        if self.workers != 1:
-            raise UnsupportedError(f"workers={self.workers}: 'kang' is sequential, so workers must be 1")
+        if self.algorithm in ("auto", "kang") and self.workers not in (None, 1):
+            raise OptionError(
+                f"workers={self.workers}: {self.algorithm!r} is sequential; choose another algorithm, or 1"
+            )
+        self._check_layout()
+
+    def _check_layout(self) -> None:
+        if self.layout is None:
+            return
+        if self.algorithm != "dpjoin":
+            raise OptionError(f"layout={self.layout!r} is DP-Join's: use algorithm='dpjoin', not {self.algorithm!r}")
+        if not isinstance(self.layout, str) or not LAYOUT.fullmatch(self.layout):
+            raise OptionError(f"layout={self.layout!r}: write rows and columns, as in '2x3'")
+        rows, columns = self.matrix
+        if self.workers not in (None, rows * columns):
+            raise OptionError(f"layout={self.layout!r} has {rows * columns} workers, not workers={self.workers}")
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the algorithm has."""
+        if self.algorithm in ("auto", "kang"):
+            return 1
+        if self.layout is not None:
+            return self.matrix[0] * self.matrix[1]
+        return self.workers or len(usable_cores())
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """DP-Join's layout: as asked for, or as square as the workers allow."""
+        if self.layout is not None:
+            rows, columns = self.layout.lower().split("x")
+            return int(rows), int(columns)
+        if self.algorithm != "dpjoin":
+            return 1, 1
+        rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)
+        return rows, self.nodes // rows
+
+
+def usable_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from counterflow.engines.local.core import Found
+from counterflow.engines.local.options import Local, usable_cores
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.store import Batch
@@ -21,8 +22,25 @@ from counterflow.protocols.machine import Design, Machine
 from counterflow.spec.expression import columns_of
 from counterflow.spec.join_spec import JoinSpec
 
+BATCH_MAX = 1 << 10  # of one message: larger ones gain nothing, and cost latency
+IN_FLIGHT_MIN = 1 << 12
 COLLECTED_MAX = 1 << 14  # results that one call of `collect` hands out
 CHECKED_MAX = 1 << 18  # candidate pairs checked at once
+
+
+def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int]) -> ParallelCore:
+    batch_rows = min(engine.batch_rows, BATCH_MAX)
+    design = Design(
+        algorithm=engine.algorithm,
+        nodes=engine.nodes,
+        layout=engine.matrix,
+        access=engine.access,  # type: ignore[arg-type]
+        batch_rows=batch_rows,
+        in_flight=max(IN_FLIGHT_MIN, 8 * batch_rows),
+        expected_rows=expected_rows,
+        nullable=spec.has_null_matches,
+    )
+    return ParallelCore(spec, design)
 
 
 class ParallelCore:
@@ -39,20 +57,23 @@ class ParallelCore:
         self._expiries: deque[tuple[tuple[int, int], tuple[int, int]]] = deque()
         self._ended = self._closed = self._collected_all = False
         self._error: BaseException | None = None
-        self._threads = [
-            threading.Thread(target=self._run_node, args=(k, pin), name=f"counterflow-node-{k}", daemon=True)
-            for k in range(design.nodes)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        self._start_threads(pin)
 
     # --- nodes
+
+    def _start_threads(self, pin: bool) -> None:
+        for k in range(self.design.nodes):
+            name = f"counterflow-node-{k}"
+            self._threads.append(threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True))
+            self._threads[-1].start()
 
     def _run_node(self, k: int, pin: bool) -> None:
         try:
             if pin:
                 _pin(k)
-            while running.run(self.machine.m, k) == w.NEEDS:
+            run = running.runner(self.machine.step)
+            while run(self.machine.m, k) == w.NEEDS:
                 self.machine.attend(k)
         except BaseException as error:
             self._error = error
@@ -191,8 +212,8 @@ class UnsurePairs:
             for i in range(0, len(which), CHECKED_MAX):
                 part = which[i : i + CHECKED_MAX]
                 everything = np.arange(len(part))
-                columns = [self._vectors(side, rows[part]) for side, rows in (("left", left), ("right", right))]
-                keep[part] = matches(self.predicate, *columns, everything, everything)
+                lefts, rights = self._vectors("left", left[part]), self._vectors("right", right[part])
+                keep[part] = matches(self.predicate, lefts, rights, everything, everything)
         return left[keep], right[keep]
 
     def _vectors(self, side: Any, numbers: Array) -> dict[str, Vector]:
@@ -210,7 +231,7 @@ class UnsurePairs:
 def _pin(k: int) -> None:
     """Each node on a core of its own, in turn, where the system allows it."""
     try:
-        cores = sorted(os.sched_getaffinity(0))
+        cores = usable_cores()
         os.sched_setaffinity(0, {cores[k % len(cores)]})
     except (AttributeError, OSError):
         pass

@@ -1,16 +1,18 @@
 """The rows that results are made of, as long as a result may need them.
 
-Columns of a fixed width live in a ring of numpy arrays, where gathering is one indexing and old rows are overwritten;
-all others (texts, lists, dictionaries, ...) in Arrow chunks, of which small ones are merged as they pile up.
+Columns of a fixed width and texts live in numpy arrays, from which Arrow arrays are gathered; all others (lists,
+structs, ...) in Arrow chunks, of which small ones are merged as they pile up.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.local.sliding import Sliding, Texts
 from counterflow.engines.local.stamping import Stamped
-from counterflow.kernels.ring import Ring
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -28,165 +30,194 @@ class Rows:
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         own = spec.side(side)
         self.padded = spec.pads_left if side == "left" else spec.pads_right
-        self.places = self.numbers = self.dead = 0
-        self.ring = Ring()
-        self._renumbered = Ring() if self.padded and spec.parts.filters(side) else None
-        wanted = side == "left" or spec.has_right_columns
-        fields = [f for f, out in zip(own.schema, own.output_names, strict=True) if out is not None and wanted]
-        self._fields = fields
-        self._fixed = [field for field in fields if dtype_of(field.type) is not None]
-        others = [field for field in fields if dtype_of(field.type) is None]
-        self._chunks = Chunks(pa.schema(others)) if others else None
+        self.numbers = 0
+        self.dead = 0  # no place before gets a match any more
+        self.facts = Sliding()  # time, rank and more of each row, and its values of a fixed width
+        self._place_of = Sliding() if self.padded and spec.parts.filters(side) else None  # by number
+        wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
+        self._columns = [_column(i, field.type) for i, field in enumerate(own.schema) if wanted[i]]
 
-    def append(self, rows: Stamped, **columns: Array) -> None:
-        """`columns` are further ones, one value for each row that is kept here."""
-        kept = None if self.padded else rows.kept
+    @property
+    def places(self) -> int:
+        """How many there were until now."""
+        return self.facts.next
+
+    def append(self, rows: Stamped, **facts: Array) -> None:
+        """`facts` are further ones, a value for each row that is kept here."""
         times, rank, batch = rows.times, rows.rank, rows.batch
-        if kept is not None:
-            times, rank, batch = times[kept], rank[kept], batch.take(pa.array(kept))
-        if self._renumbered is not None and len(rows.tuples):
+        if rows.kept is not None and not self.padded:
+            times, rank, batch = times[rows.kept], rank[rows.kept], batch.take(pa.array(rows.kept))
+        if self._place_of is not None:
             places = np.arange(len(times)) if rows.kept is None else rows.kept
-            self._renumbered.append(rows.tuples.at, {"place": self.places + places})
+            self._place_of.append({"place": self.places + places}, len(places))
         self.numbers += len(rows.tuples)
         if not len(times):
             return
-        values = {"time": times, "rank": rank, **columns}
         if self.padded:
-            values["state"] = np.full(len(times), OPEN, np.int8)
+            state = np.full(len(times), OPEN if rows.kept is None else HOPELESS, np.int8)
             if rows.kept is not None:
-                values["state"][:] = HOPELESS
-                values["state"][rows.kept] = OPEN
-        for field in self._fixed:
-            column = batch.column(batch.schema.get_field_index(field.name))
-            values[f"value {field.name}"] = fixed_values(column)
-            if column.null_count or f"null {field.name}" in self.ring.columns:
-                values[f"null {field.name}"] = null_mask(column)
-        self.ring.append(np.arange(self.places, self.places + len(times)), values)
-        if self._chunks is not None:
-            self._chunks.append(batch.select(self._chunks.schema.names))
-        self.places += len(times)
+                state[rows.kept] = OPEN
+            facts["state"] = state
+        facts |= {"time": times, "rank": rank}
+        for column in self._columns:
+            column.append(batch.column(column.index), facts, self.facts)
+        self.facts.append(facts, len(times))
 
     def place_of(self, numbers: Array) -> Array:
-        if self._renumbered is None or not len(numbers):
-            return numbers
-        ring = self._renumbered
-        return ring.columns["place"][numbers & (ring.capacity - 1)]
-
-    def get(self, name: str, places: Array) -> Array:
-        return self.ring.columns[name][places & (self.ring.capacity - 1)]
-
-    def put(self, name: str, places: Array, values: Array | int) -> None:
-        self.ring.columns[name][places & (self.ring.capacity - 1)] = values
-
-    def place_at_rank(self, rank: int) -> int:
-        """The first place with at least this rank."""
-        return int(self.ring.search(np.array([rank]), "left", "rank")[0])
-
-    def least(self, name: str, places: Array, values: Array) -> None:
-        """Lower a column's values to the given ones; a place may occur several times."""
-        np.minimum.at(self.ring.columns[name], places & (self.ring.capacity - 1), values)
+        return numbers if self._place_of is None or not len(numbers) else self._place_of.get("place", numbers)
 
     def bury(self, dead_ordinal: int, dead_number: int) -> Array:
         """Rows before get no match any more. Returns those among the newly dead that may have had one, but had not."""
-        dead = dead_ordinal if self.padded else dead_number
-        places = np.arange(self.dead, dead)
-        self.dead = max(self.dead, dead)
-        return places[self.get("state", places) == OPEN] if self.padded and len(places) else places[:0]
+        dead, before = dead_ordinal if self.padded else dead_number, self.dead
+        self.dead = max(before, dead)
+        if not self.padded or dead <= before:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.facts.live("state", before, dead) == OPEN) + before
 
     def drop(self, dead_ordinal: int, dead_number: int) -> None:
         """Forget the rows before, which no result needs any more."""
         before = dead_ordinal if self.padded else dead_number
-        if before > self.ring.first:
-            self.ring.expire(before)
-            if self._chunks is not None:
-                self._chunks.drop(before)
-        if self._renumbered is not None:
-            self._renumbered.expire(dead_number)
+        if self._place_of is not None:
+            self._place_of.drop(dead_number)
+        if before > self.facts.first:
+            self.facts.drop(before)
+            for column in self._columns:
+                column.drop(before)
 
     def gather(self, places: Array) -> list[pa.Array]:
         """The columns that results have of this side; -1 stands for a missing row."""
-        missing = places < 0
-        absent = missing if missing.any() else None
-        if absent is not None and absent.all():
-            return [pa.nulls(len(places), field.type) for field in self._fields]
-        slots = places & (self.ring.capacity - 1)
-        found = {} if self._chunks is None else self._chunks.take(places, absent)
-        for field in self._fixed:
-            null = self.ring.columns.get(f"null {field.name}")
-            mask = absent if null is None else null[slots] if absent is None else null[slots] | absent
-            found[field.name] = fixed_array(field.type, self.ring.columns[f"value {field.name}"][slots], mask)
-        return [found[field.name] for field in self._fields]
+        absent: Array | None = places < 0
+        assert absent is not None
+        if not absent.any():
+            absent = None
+        elif absent.all():
+            return [pa.nulls(len(places), column.type) for column in self._columns]
+        else:
+            places = np.where(absent, self.facts.first, places)
+        at = self.facts.places(places)
+        return [column.take(places, absent, self.facts, at) for column in self._columns]
+
+
+class Fixed:
+    """A column whose values have a fixed width: it lies among the facts."""
+
+    def __init__(self, index: int, type_: pa.DataType) -> None:
+        self.index, self.type = index, type_
+        self._is_bit = pa.types.is_boolean(type_)
+        self._width = 1 if self._is_bit else type_.byte_width
+        self._dtype = np.dtype(bool if self._is_bit else _BY_WIDTH[self._width])
+        self._value, self._null = f"value {index}", f"null {index}"
+
+    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+        data = column.buffers()[1]
+        if self._is_bit:
+            facts[self._value] = _bits(data, column.offset, len(column))
+        else:
+            facts[self._value] = np.frombuffer(data, self._dtype, len(column), column.offset * self._width)
+        if column.null_count or self._null in known:
+            facts[self._null] = null_mask(column)
+
+    def drop(self, before: int) -> None:
+        """With the facts."""
+
+    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
+        null = facts.column(self._null)[at] if self._null in facts else None
+        return fixed_array(self.type, facts.column(self._value)[at], either(null, absent))
+
+
+class Text:
+    """A column of texts or bytes."""
+
+    def __init__(self, index: int, type_: pa.DataType) -> None:
+        self.index, self.type = index, type_
+        self._texts, self._null = Texts(type_), f"null {index}"
+
+    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+        self._texts.append(column)
+        if column.null_count or self._null in known:
+            facts[self._null] = null_mask(column)
+
+    def drop(self, before: int) -> None:
+        self._texts.drop(before)
+
+    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
+        null = facts.column(self._null)[at] if self._null in facts else None
+        return self._texts.take(places, either(null, absent))
 
 
 class Chunks:
-    """Rows of columns without a fixed width, oldest first."""
+    """A column of any other type: Arrow arrays, oldest first."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        self._batches: list[pa.RecordBatch] = []
+    def __init__(self, index: int, type_: pa.DataType) -> None:
+        self.index, self.type = index, type_
+        self._arrays: list[pa.Array] = []
         self._starts: list[int] = []
         self._next = 0
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        if batch.get_total_buffer_size() > 2 * batch.nbytes:  # a slice of a larger batch would keep all of that
-            batch = pa.concat_batches([batch])
-        self._batches.append(batch)
+    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+        if column.get_total_buffer_size() > 2 * column.nbytes:  # a slice of a larger array would keep all of that
+            column = pa.concat_arrays([column])
+        self._arrays.append(column)
         self._starts.append(self._next)
-        self._next += batch.num_rows
-        while len(self._batches) > 1:
-            a, b = self._batches[-2:]
-            if a.num_rows >= 2 * b.num_rows or a.num_rows + b.num_rows > CHUNK_ROWS_MAX:
+        self._next += len(column)
+        while len(self._arrays) > 1:
+            a, b = self._arrays[-2:]
+            if len(a) >= 2 * len(b) or len(a) + len(b) > CHUNK_ROWS_MAX:
                 return
-            self._batches[-2:] = [pa.concat_batches([a, b])]
+            self._arrays[-2:] = [pa.concat_arrays([a, b])]
             self._starts.pop()
 
     def drop(self, before: int) -> None:
         gone = 0
-        while gone < len(self._batches) and self._starts[gone] + self._batches[gone].num_rows <= before:
+        while gone < len(self._arrays) and self._starts[gone] + len(self._arrays[gone]) <= before:
             gone += 1
-        del self._batches[:gone], self._starts[:gone]
-        if self._batches and before - self._starts[0] > self._batches[0].num_rows // 2:
-            self._batches[0] = pa.concat_batches([self._batches[0].slice(before - self._starts[0])])
+        del self._arrays[:gone], self._starts[:gone]
+        if self._arrays and before - self._starts[0] > len(self._arrays[0]) // 2:
+            self._arrays[0] = pa.concat_arrays([self._arrays[0].slice(before - self._starts[0])])
             self._starts[0] = before
 
-    def take(self, places: Array, absent: Array | None) -> dict[str, pa.Array]:
-        present = places if absent is None else places[~absent]
-        rows = self._take(present)
-        if absent is not None:
-            index = np.cumsum(~absent) - 1
-            rows = rows.take(pa.array(index, mask=absent))
-        return dict(zip(self.schema.names, rows.columns, strict=True))
-
-    def _take(self, places: Array) -> pa.RecordBatch:
+    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
         which = np.searchsorted(self._starts, places, "right") - 1
-        if (which == which[0]).all():
-            return self._batches[which[0]].take(pa.array(places - self._starts[which[0]]))
         order = np.argsort(which, kind="stable")
         chunks, begins = np.unique(which[order], return_index=True)
         parts = [
-            self._batches[chunk].take(pa.array(places[order[begin:end]] - self._starts[chunk]))
+            self._arrays[chunk].take(pa.array(places[order[begin:end]] - self._starts[chunk]))
             for chunk, begin, end in zip(chunks, begins, [*begins[1:], len(places)], strict=True)
         ]
         back = np.empty(len(places), np.int64)
         back[order] = np.arange(len(places))
-        return pa.concat_batches(parts).take(pa.array(back))
+        return pa.concat_arrays(parts).take(pa.array(back, mask=absent))
 
 
-def dtype_of(type_: pa.DataType) -> np.dtype | None:
-    """What holds the type's values; None if they have no fixed width that numpy knows."""
-    if pa.types.is_boolean(type_):
-        return np.dtype(bool)
+class Encoded:
+    """A column of dictionaries, which may differ from batch to batch: plain values here, encoded in each result."""
+
+    def __init__(self, index: int, type_: pa.DataType) -> None:
+        self.index, self.type = index, type_
+        self._plain = _column(index, type_.value_type)
+
+    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+        self._plain.append(column.dictionary_decode(), facts, known)
+
+    def drop(self, before: int) -> None:
+        self._plain.drop(before)
+
+    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
+        return self._plain.take(places, absent, facts, at).dictionary_encode()
+
+
+def _column(index: int, type_: pa.DataType) -> Any:
     if pa.types.is_primitive(type_) or pa.types.is_decimal128(type_):
-        return np.dtype(_BY_WIDTH[type_.byte_width])
-    return None
+        return Fixed(index, type_)
+    if type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return Text(index, type_)
+    if pa.types.is_dictionary(type_):
+        return Encoded(index, type_)
+    return Chunks(index, type_)
 
 
-def fixed_values(column: pa.Array) -> Array:
-    """The values as they lie in memory; at nulls anything."""
-    values = column.buffers()[1]
-    if pa.types.is_boolean(column.type):
-        return _bits(values, column.offset, len(column))
-    return np.frombuffer(values, dtype_of(column.type), len(column), column.offset * column.type.byte_width)
+def either(a: Array | None, b: Array | None) -> Array | None:
+    return b if a is None else a if b is None else a | b
 
 
 def null_mask(column: pa.Array) -> Array:
@@ -194,11 +225,11 @@ def null_mask(column: pa.Array) -> Array:
     return np.zeros(len(column), bool) if valid is None else ~_bits(valid, column.offset, len(column))
 
 
-def fixed_array(type_: pa.DataType, values: Array, null: Array | None) -> pa.Array:
-    """The inverse of both."""
-    if null is not None and not null.any():
-        null = None
-    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+def fixed_array(type_: pa.DataType, values: Array, null: Array | None = None) -> pa.Array:
+    """Values of a fixed width, as they lie in memory, as an Arrow array."""
+    valid = None
+    if null is not None and null.any():
+        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
     data = np.packbits(values, bitorder="little") if values.dtype == bool else values
     return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(data)])
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.merging import BEGINNING, END
-from counterflow.engines.local.payload import MATCHED, OPEN, Rows
+from counterflow.engines.local.payload import MATCHED, OPEN, Rows, fixed_array
 from counterflow.engines.local.runs import array_runs
 from counterflow.engines.local.stamping import Mark, Step
 from counterflow.kernels.vectors import Array
@@ -98,7 +98,7 @@ class Results:
         times = [self._complete_time()]
         for i, rows in enumerate(self.rows):
             if rows.padded and (place := self._first_open(i)) < rows.places:
-                times.append(int(rows.get("time", np.array([place]))[0]))
+                times.append(rows.facts.at("time", place))
         return min(times)
 
     def _choose(self, left: Array, right: Array) -> Chosen:
@@ -122,7 +122,7 @@ class Results:
     def _note_matches(self, left: Array, right: Array) -> None:
         for rows, places in zip(self.rows, (left, right), strict=True):
             if rows.padded and len(places):
-                rows.put("state", places, MATCHED)
+                rows.facts.put("state", places, MATCHED)
 
     def _passed(self) -> Mark | None:
         """The last mark of whose tuples all pairs are known now."""
@@ -137,8 +137,9 @@ class Results:
         for rows, places in zip(self.rows, (left, right), strict=True):
             missing = places < 0
             if not missing.all():
-                times = rows.get("time", places)
-                found.append(np.where(missing, BEGINNING, times) if missing.any() else times)
+                some = missing.any()
+                times = rows.facts.get("time", np.where(missing, rows.facts.first, places) if some else places)
+                found.append(np.where(missing, BEGINNING, times) if some else times)
         return found[0] if len(found) == 1 else np.maximum(*found)
 
     def _incomplete(self) -> list[tuple[Rows, int]]:
@@ -151,7 +152,7 @@ class Results:
 
     def _complete_time(self) -> int:
         """All pairs with a `pair_time` before this are known."""
-        times = [int(rows.get("time", np.array([place]))[0]) for rows, place in self._incomplete()]
+        times = [rows.facts.at("time", place) for rows, place in self._incomplete()]
         return min([*times, self.last.time])
 
     def _first_open(self, i: int) -> int:
@@ -160,7 +161,7 @@ class Results:
         place = max(self._open[i], rows.dead)
         while place < rows.places:
             end = min(place + SCAN_ROWS, rows.places)
-            hits = np.flatnonzero(rows.get("state", np.arange(place, end)) == OPEN)
+            hits = np.flatnonzero(rows.facts.live("state", place, end) == OPEN)
             if len(hits):
                 place += int(hits[0])
                 break
@@ -181,10 +182,14 @@ class Results:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _time_array(self, times: Array) -> pa.Array:
+        """Microseconds, or an integer time's unit, in the type of the time columns, where they come from."""
         target = self._schema.field(len(self._schema) - 1).type
-        if pa.types.is_timestamp(target):
-            return pa.array(times, pa.timestamp("us", target.tz)).cast(target)
-        return pa.array(times).cast(target)
+        if not pa.types.is_timestamp(target):
+            return fixed_array(target, times.astype(target.to_pandas_dtype(), copy=False))
+        if target.unit == "ns":
+            return fixed_array(target, times * 1_000)
+        per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1}[target.unit]
+        return fixed_array(target, times if per_tick == 1 else times // per_tick)
 
     def _drop(self) -> None:
         """Forget the rows that no further result has."""
@@ -208,7 +213,7 @@ class OrderedResults(Results):
     def _choose(self, left: Array, right: Array) -> Chosen:
         self._note_matches(left, right)
         if len(left) and self.spec.how != "anti":
-            ranks = self.rows[0].get("rank", left), self.rows[1].get("rank", right)
+            ranks = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
             self._held.add(np.maximum(*ranks), np.stack([np.minimum(*ranks), left, right]))
         mark = self._passed()
         if mark is not None:
@@ -229,21 +234,20 @@ class OrderedResults(Results):
 
     def _certain_rank(self) -> int:
         ranks = [self.last.rank]
-        ranks += [int(rows.get("rank", np.array([place]))[0]) for rows, place in self._incomplete()]
+        ranks += [rows.facts.at("rank", place) for rows, place in self._incomplete()]
         for i, rows in enumerate(self.rows):
             if rows.padded and (place := self._first_open(i)) < rows.places:
-                ranks.append(int(rows.get("rank", np.array([place]))[0]))
+                ranks.append(rows.facts.at("rank", place))
         return min(ranks)
 
     def _unmatched_before(self, rank: int, i: int) -> Array:
         rows = self.rows[i]
-        end = max(rows.place_at_rank(rank), self._unmatched[i])
-        places = np.arange(self._unmatched[i], end)
-        self._unmatched[i] = end
-        if not len(places):
+        begin, end = self._unmatched[i], int(rows.facts.search("rank", rank))
+        if end <= begin:
             return np.empty((4, 0), np.int64)
-        places = places[rows.get("state", places) != MATCHED]
-        return np.stack([rows.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
+        self._unmatched[i] = end
+        places = np.flatnonzero(rows.facts.live("state", begin, end) != MATCHED) + begin
+        return np.stack([rows.facts.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
 
 
 class SemiResults(Results):
@@ -259,25 +263,25 @@ class SemiResults(Results):
         self.rows[1].append(step.right)
 
     def _choose(self, left: Array, right: Array) -> Chosen:
-        rows = self.rows[0]
+        facts = self.rows[0].facts
         if len(left):
-            wanted = np.flatnonzero(~rows.get("done", left))
+            wanted = np.flatnonzero(~facts.get("done", left))
             left, right = left[wanted], right[wanted]
-            rows.least("first", left, self._pair_times(left, right) if len(left) else _NONE)
-            new = np.unique(left[~rows.get("seen", left)])
-            rows.put("seen", new, True)
+            facts.least("first", left, self._pair_times(left, right) if len(left) else _NONE)
+            new = np.unique(left[~facts.get("seen", left)])
+            facts.put("seen", new, True)
             self._pending = np.concatenate([self._pending, new])
         mark = self._passed()
         if mark is not None:
             self._droppable = mark
         if not len(self._pending):
             return NOTHING
-        limit, first = self._complete_time(), rows.get("first", self._pending)
+        limit, first = self._complete_time(), facts.get("first", self._pending)
         # In order, another row may still get its first pair at the very time of the limit.
         certain = first < limit if self.spec.ordered and limit != END else first <= limit
         chosen, times = self._pending[certain], first[certain]
         self._pending = self._pending[~certain]
-        rows.put("done", chosen, True)
+        facts.put("done", chosen, True)
         if self.spec.ordered:
             order = np.lexsort((chosen, times))
             chosen, times = chosen[order], times[order]

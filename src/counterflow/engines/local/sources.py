@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import queue
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,7 +39,7 @@ class Columns:
 
     def settle(self, schema: pa.Schema | None, given: bool = False) -> None:
         if self.schema is None and schema is not None:
-            self.schema, self.given = plain_schema(schema.remove_metadata()), given
+            self.schema, self.given = _stream_schema(schema), given
 
 
 class Source:
@@ -69,9 +70,13 @@ class Source:
                 if isinstance(item, Watermark | Punctuation):
                     yield Watermark(item.time)
                     continue
-                for batch in self._batches(item, number):
-                    yield self._conforming(batch)
+                batches = deque(self._batches(item, number))
+                del item  # a variable here must not keep a batch while the next one is waited for
+                while batches:
+                    batch = self._conforming(batches.popleft())
                     self.rows_read += batch.num_rows
+                    yield batch
+                    del batch
 
     def interrupt(self) -> None:
         """From another thread: make `items` stop waiting, where that is in our hands."""
@@ -131,6 +136,7 @@ class Source:
                 if item is end:
                     return
                 yield item
+                del item
 
     # --- as batches of the side's schema
 
@@ -179,8 +185,7 @@ class Source:
     def _column(self, column: pa.Array, field: pa.Field, where: str) -> pa.Array:
         if column.type == field.type:
             return column
-        plain = plain_schema(pa.schema([pa.field(field.name, column.type)])).field(0).type
-        if not (self.columns.given or plain == field.type or pa.types.is_null(column.type)):
+        if not (self.columns.given or _means_the_same(column.type, field.type)):
             raise ColumnError(
                 f"{where}: column '{field.name}' is {column.type}, but was {field.type} before: convert it, or say "
                 "what it shall be with schema= of cf.stream()"
@@ -282,6 +287,25 @@ def _schema_of(data: Any, label: str) -> pa.Schema | None:
     return None
 
 
+def _stream_schema(schema: pa.Schema) -> pa.Schema:
+    """Plain types; dictionaries with wide indexes, because each batch brings values of its own."""
+    fields = []
+    for field in plain_schema(schema.remove_metadata()):
+        if pa.types.is_dictionary(field.type):
+            value = plain_schema(pa.schema({"value": field.type.value_type})).field(0).type
+            field = field.with_type(pa.dictionary(pa.int32(), value))
+        fields.append(field)
+    return pa.schema(fields)
+
+
+def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Nothing but nulls, texts in another of Arrow's layouts, or a dictionary of such."""
+    if pa.types.is_dictionary(found) and pa.types.is_dictionary(wanted):
+        return found.value_type == wanted.value_type or _means_the_same(found.value_type, wanted.value_type)
+    alike = (pa.string(), pa.large_string(), pa.string_view()), (pa.binary(), pa.large_binary(), pa.binary_view())
+    return pa.types.is_null(found) or any(found in kinds and wanted in kinds for kinds in alike)
+
+
 def _are_paths(data: Any) -> bool:
     return isinstance(data, list) and bool(data) and isinstance(data[0], Path)
 
@@ -305,6 +329,7 @@ def _queued(data: Any, stopped: Stopped) -> Given:
         if item is None:
             return
         yield item
+        del item
 
 
 def _closing(iterator: Iterator[Any], owner: Any = None) -> Given:

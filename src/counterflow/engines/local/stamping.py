@@ -8,50 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.merging import BEGINNING, END, Due
+from counterflow.engines.local.sliding import Sliding
 from counterflow.kernels.evaluate import Columns
-from counterflow.kernels.store import Batch, passing, predicate_columns
+from counterflow.kernels.store import Batch, passing
 from counterflow.kernels.times import saturating_subtract
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.kernels.vectors import Array, from_arrow_column
+from counterflow.spec.expression import Side, columns_of
 from counterflow.spec.join_spec import JoinSpec
-
-
-class Sliding:
-    """A sorted array that grows at its end and is dropped from its beginning; a value keeps its index for ever."""
-
-    def __init__(self) -> None:
-        self._values = np.empty(1 << 10, np.int64)
-        self._begin = self._end = 0  # the live part
-        self.first = 0  # the index of the oldest live value
-
-    def append(self, values: Array) -> None:
-        if self._end + len(values) > len(self._values):
-            live = self._values[self._begin : self._end]
-            room = len(self._values)
-            while room < 2 * (len(live) + len(values)):
-                room *= 2
-            grown = np.empty(room, np.int64) if room > len(self._values) or self._begin < len(live) else self._values
-            grown[: len(live)] = live
-            self._values, self._begin, self._end = grown, 0, len(live)
-        self._values[self._end : self._end + len(values)] = values
-        self._end += len(values)
-
-    def drop(self, before: int) -> None:
-        step = min(max(before - self.first, 0), self._end - self._begin)
-        self._begin += step
-        self.first += step
-        if self._end - self._begin < len(self._values) // 8 and len(self._values) > 1 << 10:
-            self._values = np.concatenate([self._values[self._begin : self._end], np.empty(1 << 10, np.int64)])
-            self._begin, self._end = 0, self._end - self._begin
-
-    def search(self, values: Array, side: str = "left") -> Array:
-        """The index of the first value that is at least (side "right": above) each of the given ones."""
-        return np.searchsorted(self._values[self._begin : self._end], values, side) + self.first  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -117,20 +86,26 @@ class _Side:
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         self.side, self.window = side, spec.side(side).window
         self.filters = spec.parts.filters(side)
+        self.columns = sorted({column.name for column in columns_of(spec.predicate) if column.side == side})
         self.ordinals = self.numbers = 0
-        self.times = Sliding()  # by ordinal; searched for horizons, if the window is a duration
-        self.passed = Sliding()  # by number: its ordinal
         self.dead = 0  # ordinals before are met no more
+        self._times = Sliding()  # by ordinal; searched for horizons, if the window is a duration
+        self._passed = Sliding()  # by number: its ordinal; if there are one-sided conditions
+
+    def vectors(self, batch: pa.RecordBatch) -> Columns:
+        return {name: from_arrow_column(name, batch.column(name)) for name in self.columns}
 
     def add(self, times: Array, columns: Columns) -> Array | None:
         """Returns the places of those that pass the one-sided conditions; None: all."""
         kept = passing(self.filters, self.side, columns, len(times)) if self.filters else None
+        count = len(times) if kept is None else len(kept)
         if self.window.kind == "duration":
-            self.times.append(times)
+            self._times.append({"time": times}, len(times))
         if self.filters:
-            self.passed.append(self.ordinals + (np.arange(len(times)) if kept is None else kept))
+            ordinals = self.ordinals + (np.arange(len(times)) if kept is None else kept)
+            self._passed.append({"ordinal": ordinals}, count)
         self.ordinals += len(times)
-        self.numbers += len(times) if kept is None else len(kept)
+        self.numbers += count
         return kept
 
     def horizon(self, times: Array, arrived: Array) -> Array:
@@ -138,26 +113,27 @@ class _Side:
         if self.window.kind == "rows":
             return np.maximum(arrived - self.window.size, 0)
         assert self.window.reach is not None
-        return self.times.search(saturating_subtract(times, self.window.reach))
+        found: Array = self._times.search("time", saturating_subtract(times, self.window.reach))
+        return found
 
-    def number(self, ordinals: Array) -> Array:
+    def number(self, ordinals: Any) -> Any:
         """How many before these ordinals have a number."""
-        return self.passed.search(ordinals) if self.filters else ordinals
+        return self._passed.search("ordinal", ordinals) if self.filters else ordinals
 
     def bury(self, opposite_time: int | None) -> None:
         """Note what no further opposite tuple can meet, the next of which has this time or a later one."""
-        if opposite_time is None:
-            dead = self.ordinals
-        elif self.window.kind == "rows":
-            dead = self.ordinals - self.window.size
-        else:
-            dead = int(self.horizon(np.array([opposite_time]), np.empty(0))[0])
+        dead = self.ordinals
+        if opposite_time is not None and self.window.kind == "rows":
+            dead -= self.window.size
+        elif opposite_time is not None:
+            assert self.window.reach is not None
+            dead = int(self._times.search("time", max(opposite_time - self.window.reach, BEGINNING)))
         self.dead = max(self.dead, min(dead, self.ordinals))
 
     def forget(self) -> None:
-        self.times.drop(self.dead)
+        self._times.drop(self.dead)
         if self.filters:
-            self.passed.drop(int(self.number(np.array([self.dead]))[0]))
+            self._passed.drop(int(self.number(self.dead)))
 
 
 class Stamping:
@@ -169,7 +145,7 @@ class Stamping:
         self.mark = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
         nothing = np.empty(0, np.int64)
         batches = [pa.RecordBatch.from_pylist([], schema=spec.side(side.side).schema) for side in self.sides]
-        empty = [predicate_columns(spec.predicate, s.side, b) for s, b in zip(self.sides, batches, strict=True)]
+        empty = [side.vectors(batch) for side, batch in zip(self.sides, batches, strict=True)]
         self._nothing = [
             Stamped(nothing, batch, nothing, nothing, None, _tuples(side.side, columns, None, 0, nothing, nothing))
             for side, batch, columns in zip(self.sides, batches, empty, strict=True)
@@ -218,7 +194,7 @@ class Stamping:
 
     def _mark(self, numbers: Sequence[int], rank: int, next_times: Sequence[int | None], dead: Sequence[int]) -> Mark:
         time = min((t for t in next_times if t is not None), default=END)
-        dead_numbers = [int(side.number(np.array([d]))[0]) for side, d in zip(self.sides, dead, strict=True)]
+        dead_numbers = [int(side.number(d)) for side, d in zip(self.sides, dead, strict=True)]
         return Mark((numbers[0], numbers[1]), rank, time, (dead[0], dead[1]), (dead_numbers[0], dead_numbers[1]))
 
     def _stamped(self, due: Due) -> list[Stamped]:
@@ -234,7 +210,7 @@ class Stamping:
         kept: list[Array | None] = []
         numbers = [side.numbers for side in self.sides]
         for side, piece in zip(self.sides, pieces, strict=True):  # both, because they stamp each other
-            columns.append({} if piece is None else predicate_columns(self.spec.predicate, side.side, piece[1]))
+            columns.append({} if piece is None else side.vectors(piece[1]))
             kept.append(None if piece is None else side.add(piece[0], columns[-1]))
         found = []
         for i, piece in enumerate(pieces):

@@ -14,6 +14,7 @@ from counterflow.errors import InputError, OptionError, TimeError
 from counterflow.spec.windows import duration_us
 
 INT64 = np.iinfo(np.int64)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,7 @@ def watermark_ticks(given: Any, time: pa.DataType, label: str) -> int:
             return _held(given)
         raise TimeError(f"{label}: cf.watermark({given!r}), but its time column is {time}: give an integer")
     if isinstance(given, int):
-        per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1}.get(time.unit)
-        return _held(given // 1_000 if per_tick is None else given * per_tick)
+        return _held(given * 1_000_000 // _PER_SECOND[time.unit])
     if (given.tzinfo is None) != (time.tz is None):
         raise TimeError(
             f"{label}: cf.watermark({given!r}), but its time column is {time}: give a datetime "
@@ -130,10 +130,10 @@ def _held(ticks: int) -> int:
 
 
 def time_of(ticks: int, time: pa.DataType) -> Any:
-    """The inverse: a datetime, or an integer for integer times (and for times that datetime does not reach)."""
+    """The inverse: a datetime; or an integer, for integer times and where datetime does not reach."""
     if pa.types.is_integer(time):
         return ticks
     try:
         return pa.scalar(ticks, pa.timestamp("us", time.tz)).as_py()
     except (ValueError, OverflowError):
-        return ticks
+        return ticks * _PER_SECOND[time.unit] // 1_000_000

@@ -41,7 +41,7 @@ def address_of(typing_context: Any, array: Any) -> Any:
 
 
 @intrinsic
-def call_entry(typing_context: Any, entry: Any, block: Any, a: Any, b: Any, c: Any) -> Any:
+def _call_entry(typing_context: Any, entry: Any, block: Any, a: Any, b: Any, c: Any) -> Any:
     """Call the compiled function at an address, as `entries` has them: with four integers, returning one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -50,6 +50,9 @@ def call_entry(typing_context: Any, entry: Any, block: Any, a: Any, b: Any, c: A
         return builder.call(target, arguments[1:])
 
     return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), generate
+
+
+call_entry: Any = _call_entry
 
 
 def viewer(dtype: Any, dimensions: int = 1) -> Any:

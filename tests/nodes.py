@@ -1,0 +1,127 @@
+"""Joins on the compiled protocols: stepped one node at a time under a random schedule, or on threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import numpy as np
+
+from counterflow.engines.local.arrivals import arrivals_of
+from counterflow.engines.local.parallel import ParallelCore
+from counterflow.protocols import running
+from counterflow.protocols import words as w
+
+STEPS_MAX = 60_000
+
+
+class Pairs:
+    """What a join has found, as row numbers of the tables; each pair is checked against the punctuation before it."""
+
+    def __init__(self, arrivals):
+        self.arrivals, self.found, self.complete = arrivals, [], (0, 0)
+
+    def add(self, found):
+        left, right = self.arrivals.left.batch, self.arrivals.right.batch
+        for le, ri in zip(found.left.tolist(), found.right.tolist(), strict=True):
+            later_is_left = ri <= left.high[le]
+            number, done = (le, self.complete[0]) if later_is_left else (ri, self.complete[1])
+            assert number >= done, f"the pair {le}, {ri} comes after the punctuation {self.complete}"
+            self.found.append((int(left.rows[le]), int(right.rows[ri])))
+        assert found.complete >= self.complete
+        self.complete = found.complete
+
+
+class Stepped(ParallelCore):
+    """A core without threads: `step` moves one node."""
+
+    def _start_threads(self, pin):
+        pass
+
+    def step(self, k):
+        state = self.machine.step(self.machine.m, k)
+        if state == w.NEEDS:
+            self.machine.attend(k)
+        return state
+
+
+def feeding(core, arrivals, rng):
+    """Feed batches of any size; yields whenever the nodes have to move first."""
+    rank = 0
+    while rank < arrivals.total:
+        end = min(rank + rng.randint(1, 12), arrivals.total)
+        left, right = arrivals.batch(rank, end)
+        if core.unsure is not None:
+            core.unsure.append(left, right)
+        core.driver.offer(left, right)
+        if rng.random() < 0.7:
+            core.driver.expire(*arrivals.horizons(end))
+        while not core.driver.push():
+            yield
+        rank = end
+        yield
+    core.driver.finish()
+    while not core.driver.push():
+        yield
+    core.driver.flush()
+    core._ended = True
+
+
+def pairs_by_schedule(spec, left, right, design, seed):
+    """The join under a schedule that the seed decides; nodes, driver and collector move in any order."""
+    rng = random.Random(seed)
+    arrivals = arrivals_of(spec, left, right).numbered()
+    core, pairs = Stepped(spec, design), Pairs(arrivals)
+    source = feeding(core, arrivals, rng)
+    favourites = [rng.random() ** 3 + 0.01 for _ in range(design.nodes)]  # some nodes are slow
+    for _ in range(STEPS_MAX):
+        if core.finished:
+            break
+        action = rng.random()
+        if action < 0.2:
+            next(source, None)
+        elif action < 0.4:
+            found = core.collect(0)
+            if found is not None:
+                pairs.add(found)
+        else:
+            core.step(rng.choices(range(design.nodes), favourites)[0])
+    assert core.finished, "the join does not end"
+    return sorted(pairs.found)
+
+
+def pairs_on_threads(spec, left, right, design, seed):
+    rng = random.Random(seed)
+    arrivals = arrivals_of(spec, left, right).numbered()
+    core, pairs = ParallelCore(spec, design), Pairs(arrivals)
+
+    def feed():
+        rank = 0
+        while rank < arrivals.total:
+            end = min(rank + rng.randint(1, 12), arrivals.total)
+            core.feed(*arrivals.batch(rank, end))
+            core.expire(*arrivals.horizons(end))
+            rank = end
+            if rng.random() < 0.1:
+                time.sleep(1e-4)
+        core.finish()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        deadline = time.monotonic() + 120
+        while not core.finished:
+            found = core.collect(0.05)
+            if found is not None:
+                pairs.add(found)
+            assert time.monotonic() < deadline, "the join does not end"
+    finally:
+        core.close()
+        feeder.join()
+    assert running.progress(core.machine.m, w.LEFT) == len(arrivals.left.batch)
+    return sorted(pairs.found)
+
+
+def counts_of(machine):
+    return np.array([int(machine.m[node + w.COMPARISONS]) for node in machine.nodes])

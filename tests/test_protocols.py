@@ -1,0 +1,76 @@
+"""Every algorithm finds every pair exactly once: whatever the schedule, the batches, the workers and the window."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import Phase, given, settings
+
+from counterflow.protocols.machine import Design
+from counterflow.reference import reference_pairs
+from counterflow.spec.join_spec import build_spec
+from inputs import PREDICATES, tables, window_of
+from nodes import pairs_by_schedule, pairs_on_threads
+from streams import THOROUGH
+
+ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
+# An index of each kind, a scan, texts that compiled code leaves to Python, NULLs that match, and nothing to compile.
+KINDS = ["two bands", "equality", "two equalities", "inequality", "null-safe equality", "residual"]
+EXAMPLES = 300 if THOROUGH else 20
+EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]  # a schedule does not become simpler with its seed
+
+
+@st.composite
+def designs(draw, algorithm):
+    nodes, layout = draw(st.integers(1, 8)), (1, 1)
+    if algorithm == "kang":
+        nodes = 1
+    if algorithm == "dpjoin":
+        layout = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (1, 4), (2, 4), (8, 1)]))
+        nodes = layout[0] * layout[1]
+    return Design(
+        algorithm,
+        nodes,
+        layout=layout,
+        batch_rows=draw(st.sampled_from([1, 2, 3, 16, 1024])),
+        access=draw(st.sampled_from(["auto", "scan"])),
+        symmetric=draw(st.booleans()),
+        in_flight=draw(st.sampled_from([4, 16, 64])),
+        outbox_rows=draw(st.sampled_from([1, 4, 64])),
+        nullable=False,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=EXAMPLES, deadline=None, phases=EXPLORED)
+@given(
+    data=st.data(),
+    left=tables(24),
+    right=tables(24),
+    window=st.sampled_from(["duration", "asymmetric", "zero", "rows", "mixed", "unbounded", "open"]),
+    seed=st.integers(0, 2**32),
+)
+def test_any_schedule(algorithm, kind, data, left, right, window, seed):
+    check(pairs_by_schedule, data.draw(designs(algorithm)), kind, left, right, window, seed)
+
+
+@pytest.mark.parametrize("kind", ["two bands", "two equalities", "inequality"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=EXAMPLES // 2, deadline=None, phases=EXPLORED)
+@given(
+    data=st.data(),
+    left=tables(60),
+    right=tables(60),
+    window=st.sampled_from(["duration", "rows", "mixed", "unbounded"]),
+    seed=st.integers(0, 2**32),
+)
+def test_threads(algorithm, kind, data, left, right, window, seed):
+    check(pairs_on_threads, data.draw(designs(algorithm)), kind, left, right, window, seed)
+
+
+def check(join, design, kind, left, right, window, seed):
+    spec = build_spec(left.schema, right.schema, where=PREDICATES[kind], time="ts", window=window_of(window))
+    design = Design(**{**vars(design), "nullable": spec.has_null_matches})
+    expected = sorted((le, ri) for le, ri, _ in reference_pairs(spec, left, right))
+    assert join(spec, left, right, design, seed) == expected

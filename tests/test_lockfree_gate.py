@@ -29,6 +29,7 @@ from counterflow.lockfree.scale_gate import (
     read_until,
     ready_until,
     try_add,
+    try_insert,
 )
 from counterflow.lockfree.waiting import PARK, YIELD, busy, idle, notify, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
@@ -54,16 +55,17 @@ class Gate:
         self.own: list[list[tuple[int, int]]] = [[] for _ in range(sources)]
         self.got: list[list[tuple[int, int, int]]] = [[] for _ in range(readers)]
 
-    def try_add(self, source: int, time: int, tie: int) -> bool:
+    def try_add(self, source: int, time: int, tie: int, promise: bool = True) -> bool:
         """With a tuple's value made of its key; refused only if it has to be."""
         places = [self.got[reader][-1][:2] if self.got[reader] else (0, 0) for reader in range(self.readers)]
         in_use = sum(key >= min(places) for key in self.own[source])
-        added = try_add(self.words, LINE, source, time, tie, time - tie)
+        added = (try_add if promise else try_insert)(self.words, LINE, source, time, tie, time - tie)
         assert added == (in_use <= self.capacity)
         if added:
             self.tuples.append((time, tie, time - tie))
             self.own[source].append((time, tie))
-        self.frontiers[source] = max(self.frontiers[source], time - 1)
+        if promise or not added:
+            self.frontiers[source] = max(self.frontiers[source], time - 1)
         return added
 
     def advance(self, source: int, time: int) -> None:
@@ -104,7 +106,7 @@ def steps_of_a_gate(draw):
     sources, readers = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     source, reader = st.integers(0, sources - 1), st.integers(0, readers - 1)
     step = st.one_of(
-        st.tuples(st.just("add"), source, st.sampled_from([0, 0, 0, 1, 1, 2, 30])),
+        st.tuples(st.sampled_from(["add", "insert"]), source, st.sampled_from([0, 0, 0, 1, 1, 2, 30])),
         st.tuples(st.just("read"), reader, st.integers(1, 12)),
         st.tuples(st.just("advance"), source, st.integers(0, 10)),
         st.tuples(st.just("close"), source, st.just(0)) if draw(st.booleans()) else st.nothing(),
@@ -125,9 +127,9 @@ def test_against_a_sorted_list(steps):
                 gate.read(who)
         elif gate.frontiers[who] == LAST_TIME:
             continue
-        elif action == "add":
+        elif action in ("add", "insert"):
             latest[who] = max(latest[who] + amount, gate.frontiers[who] + 1)
-            gate.try_add(who, latest[who], number)
+            gate.try_add(who, latest[who], number, promise=action == "add")
         elif action == "advance":
             gate.advance(who, latest[who] + amount)
         else:
@@ -255,7 +257,13 @@ def feed(words, gate, source, tuples, pauses, beats, random, strategy, own_waite
                 notify(words, waiters + k * WAITER)
             continue
         turn = 0
-        while not try_add(words, gate, source, time, tuples[i, 1], tuples[i, 2]):
+        while True:
+            if random & 6 == 0:
+                added = try_insert(words, gate, source, time, tuples[i, 1], tuples[i, 2])
+            else:
+                added = try_add(words, gate, source, time, tuples[i, 1], tuples[i, 2])
+            if added:
+                break
             for k in range(count):
                 notify(words, waiters + k * WAITER)
             idle(words, own_waiter, turn, strategy)

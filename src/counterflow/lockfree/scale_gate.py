@@ -39,8 +39,9 @@ touch only the node they stand on and the ones after it. So nobody meets a node 
 compare-and-swap expects cannot have been reused (no ABA), and since a new node is not ready before its source
 raises its frontier, it cannot be retired while it is being linked.
 
-Memory is the pools. Where a source has no free node `try_add` returns False, and the caller waits for the readers.
-A source that is stopped inside an insertion delays the reuse of nodes, nothing else.
+Memory is the pools. Where a source has no free node `try_add` returns False, and the caller waits for the readers;
+a thread that feeds several sources first advances the others, or it may wait for itself. A source that is stopped
+inside an insertion delays the reuse of nodes, nothing else.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ HINT, HINT_TIME = 3 * LINE, 3 * LINE + LEVELS  # per level; the times never rise
 HOLDS_SEEN = 4 * LINE  # per source: odd if the retired nodes have to wait for it
 
 # A reader's line.
-STANDS_ON, READY_UNTIL = 0, 1
+STANDS_ON, READY_UNTIL, HAS_ALL = 0, 1, 2
 
 
 def gate_size(sources: int, readers: int, capacity: int) -> int:
@@ -370,23 +371,36 @@ def _insert(words: Words, gate: int, source: int, time: int, tie: int, value: in
 
 
 @inlined
-def try_add(words: Words, gate: int, source: int, time: int, tie: int, value: int) -> bool:
-    """Add a tuple (addTuple, L46-59): after the source's last one, its time after the source's frontier.
+def try_insert(words: Words, gate: int, source: int, time: int, tie: int, value: int) -> bool:
+    """Like `try_add`, but a success promises nothing: who has several tuples inserts all and advances once.
 
-    False if the pool has no free node: then wait for the readers and try again. Either way the source has promised
-    that nothing before `time` will follow, so what the pool is full of becomes ready.
+    A promise for each tuple has readers and sources exchange a cache line for each.
     """
     own = _source(words, gate, source)
     slots = load(words, gate + SLOTS)
     _enter(words, own)
     if load(words, own + COUNTDOWN) <= 0 or load(words, own + IN_USE) == slots:
         _reclaim(words, gate, source)
-    added = load(words, own + IN_USE) < slots
-    if added:
+    inserted = load(words, own + IN_USE) < slots
+    if inserted:
         _insert(words, gate, source, time, tie, value)
     _leave(words, own)
-    _promise(words, own, time - 1)
-    return added
+    if not inserted:
+        _promise(words, own, time - 1)
+    return inserted
+
+
+@inlined
+def try_add(words: Words, gate: int, source: int, time: int, tie: int, value: int) -> bool:
+    """Add a tuple (addTuple, L46-59): after the source's last one, its time after the source's frontier.
+
+    False if the pool has no free node: then wait for the readers and try again. Either way the source has promised
+    that nothing before `time` will follow, so what the pool is full of becomes ready.
+    """
+    if not try_insert(words, gate, source, time, tie, value):
+        return False
+    _promise(words, _source(words, gate, source), time - 1)
+    return True
 
 
 # --- readers
@@ -399,15 +413,24 @@ def next_ready(words: Words, gate: int, reader: int) -> int:
     Its words are at the returned index plus TIME, TIE and VALUE, until the reader's next call.
     """
     own = _reader(words, gate, reader)
+    until = load(words, own + READY_UNTIL)
+    if load(words, own + HAS_ALL) == 1:
+        # All up to `until` was read. The list is not looked at before more is promised: sources are writing there.
+        promised = ready_until(words, gate)
+        if promised == until:
+            return NONE
+        until = promised
+        store(words, own + READY_UNTIL, until)
     here = load(words, own + STANDS_ON) & ~HEIGHT
     link = load_acquire(words, here + NEXT)
-    until = load(words, own + READY_UNTIL)
     if link == NONE or load(words, (link & ~HEIGHT) + TIME) > until:
         until = ready_until(words, gate)
         store(words, own + READY_UNTIL, until)
         link = load_acquire(words, here + NEXT)  # again: an earlier tuple may have been added before the promise
         if link == NONE or load(words, (link & ~HEIGHT) + TIME) > until:
+            store(words, own + HAS_ALL, 1)
             return NONE
+    store(words, own + HAS_ALL, 0)
     store_release(words, own + STANDS_ON, link)  # with `_retire`: this reader is done with the node before
     return link & ~HEIGHT
 

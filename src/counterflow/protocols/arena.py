@@ -68,6 +68,12 @@ class Arena:
         lanes, n = self.lanes, self.capacity
         return np.zeros((lanes, n), np.uint64), np.zeros((lanes, n), np.uint8), np.zeros((lanes, dimensions, n))
 
+    def resize(self, rows: int) -> None:
+        """Make room for so many tuples at once; for an arena that is still empty."""
+        assert self.next == 0
+        self.capacity = max(self.capacity, 1 << max(-(-rows // self.lanes) - 1, 0).bit_length())
+        self._allocate()
+
     def grow(self, oldest: int) -> None:
         """Twice the capacity; tuples from `oldest` on move."""
         before = [self.low, self.high, *self.columns, *self.bounds, *self.keyed]

@@ -22,8 +22,9 @@ from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.node import node_at
 from counterflow.protocols.running import progress
+from counterflow.protocols.scale_join import add_tuples
 
-MESSAGE = 5  # the ring, the receiver's waiter, kind and two words
+MESSAGE = 6  # the ring, the receiver's waiter, kind and three words
 IN_ORDER = ("kang", "celljoin", "scalejoin")  # their nodes get both streams in one order
 INT64_MAX = np.iinfo(np.int64).max
 
@@ -32,7 +33,7 @@ INT64_MAX = np.iinfo(np.int64).max
 def send_messages(m: Words, messages: Words, begin: int) -> int:
     """Send messages, and wake their receivers; returns at which there was no room."""
     for i in range(begin, len(messages)):
-        if not try_send(m, messages[i, 0], messages[i, 2], messages[i, 3], messages[i, 4], 0):
+        if not try_send(m, messages[i, 0], messages[i, 2], messages[i, 3], messages[i, 4], messages[i, 5]):
             return i
         notify(m, messages[i, 1])
     return len(messages)
@@ -58,6 +59,7 @@ class Driver:
         self._banded = [False, False]
         self._messages = np.empty((0, MESSAGE), np.int64)
         self._at = 0  # the next message to be sent
+        self._added = np.zeros(4, np.int64)  # to ScaleJoin's gate: the next left and right tuple, and up to which
 
     # --- what the engine calls
 
@@ -83,6 +85,8 @@ class Driver:
                 self._at = send_messages(self.m, self._messages, self._at)
                 if self._at < len(self._messages):
                     return False
+            if self._added[:2].sum() < self._added[2:].sum() and not add_tuples(self.m, self._added):
+                return False
             if not self._pending:
                 return True
             first, second = self._pending[0]
@@ -103,7 +107,7 @@ class Driver:
 
     def done(self) -> bool:
         """Whether all nodes are done with all tuples."""
-        if self._pending or self._at < len(self._messages):
+        if self._pending or self._at < len(self._messages) or self._added[:2].sum() < self._added[2:].sum():
             return False
         sides = (w.LEFT,) if self.design.algorithm == "handshake" else (w.LEFT, w.RIGHT)
         return all(progress(self.m, side) >= self.sent[side] for side in sides)
@@ -150,7 +154,12 @@ class Driver:
         for side, batch in enumerate((left, right)):
             if len(batch):
                 self._write(side, batch)
-        before, ranks = self.sent, (left.at + left.high + 1, right.at + right.high + 1)
+        before = self.sent
+        self.sent = (before[0] + len(left), before[1] + len(right))
+        if self.design.algorithm == "scalejoin":
+            self._added[2:] = self.sent
+            return
+        ranks = (left.at + left.high + 1, right.at + right.high + 1)
         begin = min(int(r[0]) for r in ranks if len(r))
         cuts = list(range(begin + self.design.batch_rows, begin + len(left) + len(right), self.design.batch_rows))
         for (a, b), (c, d) in _pieces(ranks, cuts):
@@ -161,7 +170,6 @@ class Driver:
                 if end > first:
                     yield from self._expiry_of_opposite(side, int(batch.low[first]))
                     yield from self._arrival(side, before[side] + first, before[side] + end)
-        self.sent = (before[0] + len(left), before[1] + len(right))
 
     def _arrival(self, side: int, first: int, end: int) -> Iterator[tuple[int, ...]]:
         lanes = self.design.lanes[side]
@@ -196,7 +204,7 @@ class Driver:
         return (lane if self.design.algorithm == "dpjoin" else self.design.nodes - 1), w.FROM_RIGHT
 
     def _message(self, node: int, inbox: int, kind: int, a: int, b: int) -> tuple[int, ...]:
-        return self.machine.inputs[node, inbox], self.machine.waiters[node], kind, a, b
+        return self.machine.inputs[node, inbox], self.machine.waiters[node], kind, a, b, sum(self.sent)
 
 
 def _pieces(ranks: tuple[Array, Array], cuts: list[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

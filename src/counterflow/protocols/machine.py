@@ -17,9 +17,10 @@ from counterflow.kernels.compiled.predicate import Access, CompiledPredicate
 from counterflow.kernels.compiled.window import BLOCK_SPARE, CHAINS, CHAINS_PER_ROW, EMPTY
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import ring_init, ring_size
+from counterflow.lockfree.scale_gate import gate_init, gate_size
 from counterflow.lockfree.waiting import STRATEGIES, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
-from counterflow.protocols import celljoin, dp_join, handshake, low_latency, three_steps
+from counterflow.protocols import celljoin, dp_join, handshake, low_latency, scale_join, three_steps
 from counterflow.protocols import words as w
 from counterflow.protocols.arena import Arena, address, descriptor
 from counterflow.spec.expression import Expression, Side
@@ -31,7 +32,7 @@ STEPS = {
     "handshake": handshake.step,
     "llhj": low_latency.step,
     "dpjoin": dp_join.step,
-    "scalejoin": three_steps.step,
+    "scalejoin": scale_join.step,
 }
 SIDES: tuple[Side, Side] = ("left", "right")
 UNLIMITED = 1 << 60
@@ -114,7 +115,11 @@ class Machine:
         waiters = [place(waiter_size()) for _ in range(design.nodes + 2)]
         ring_rows = 1 << (4 * design.in_flight - 1).bit_length()
         rings = {link: place(ring_size(ring_rows)) for link in _links(design)}
+        gate = place(gate_size(2, design.nodes, design.in_flight)) if design.algorithm == "scalejoin" else 0
         self.m = m = shared_words(m_size)
+        if gate:
+            gate_init(m, gate, 2, design.nodes, design.in_flight)
+            m[w.GATE_IN] = gate
         m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
         m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
         m[w.VARIANT] = int(design.symmetric)

@@ -52,6 +52,7 @@ from counterflow.protocols.words import (
     OUTBOX_TAKEN,
     PAIRS,
     PROBE,
+    QUIET,
     RESULT_WORDS,
     SCAN,
     SEARCH,
@@ -209,6 +210,8 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
     """
     block = m[SELF] + 8 * segment
     if m[node + SEARCH] == BEGIN:
+        if m[QUIET] != 0:
+            return True
         total = rows_in_window(m, node, segment, first, count, limit)
         if total == 0:
             return True

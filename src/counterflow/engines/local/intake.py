@@ -86,9 +86,11 @@ class Intake:
                 )
             if self.stopped:
                 return False
-            if isinstance(item, Watermark) and queue and isinstance(queue[-1], Watermark):
-                queue.pop()  # the newer one says more: so heartbeats do not pile up
-            queue.append(item)
+            last = queue[-1] if queue else None
+            if isinstance(item, Watermark) and isinstance(last, Watermark) and _comparable(item, last):
+                queue[-1] = max(last, item, key=lambda watermark: watermark.time)  # heartbeats do not pile up
+            else:
+                queue.append(item)
             self.rows[rank] += rows
             self._arrived.notify_all()
             return True
@@ -122,6 +124,12 @@ class Intake:
             self.stopped = True
             self._arrived.notify_all()
             self._room.notify_all()
+
+
+def _comparable(a: Watermark, b: Watermark) -> bool:
+    """Otherwise one of them is wrong, which is found out where the time column is known."""
+    zones = {getattr(time, "tzinfo", None) is None for time in (a.time, b.time)}
+    return isinstance(a.time, int) == isinstance(b.time, int) and len(zones) == 1
 
 
 def _slice(batch: pa.RecordBatch, begin: int, rows: int) -> pa.RecordBatch:

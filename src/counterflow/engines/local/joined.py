@@ -29,7 +29,7 @@ from counterflow.engines.local.sources import Columns, Source, TableSource, open
 from counterflow.engines.local.streams import Punctuation, delay_ticks, time_of
 from counterflow.errors import InputError, OptionError
 from counterflow.spec.join_spec import JoinSpec, build_spec
-from counterflow.spec.windows import Rows, WindowPair
+from counterflow.spec.windows import WindowPair, rows
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for: one may be in a source's code, where nobody can stop it
 COLLECT_SECONDS = 0.05
@@ -51,7 +51,7 @@ def check_options(options: dict[str, Any]) -> None:
     window = options["window"]
     sizes = (window.left, window.right) if isinstance(window, WindowPair) else window
     sizes = sizes if isinstance(sizes, tuple | list) else (sizes, sizes)
-    bounds = tuple(None if size is None else Rows(1) for size in sizes)
+    bounds = tuple(None if size is None else rows(1) for size in sizes) if len(sizes) == 2 else window
     some = pa.schema({"t": pa.int64()})
     build_spec(some, some, streaming=True, **{**options, "where": "true", "time": "t", "window": bounds})
 
@@ -269,10 +269,10 @@ class Run:
         self.intake.stop()
         self.inbox.stop()
         self._output.stop()
-        if self._core is not None:
-            self._core.close()
         for source in self.sources:
             source.interrupt()
+        if self._core is not None:
+            self._core.close()
 
     def close(self) -> None:
         self.stop()

@@ -122,9 +122,9 @@ class SourceProgress:
         if not len(times):
             return None
         before, frontiers, first = self.frontier, None, not self.rows
-        newest = int(times.max())
         if self.in_order:
             self._check_order(times)
+        newest = int(times[-1] if self.in_order else times.max())
         if self._behind is not None:
             self.frontier = max(before, int(saturating_subtract(np.array([newest]), self._behind)[0]))
         self.rows += len(times)
@@ -205,20 +205,10 @@ class Merging:
 
     def next_time(self, side: Side) -> int | None:
         """A time before which no further row of this side will be due; None if there will be none at all."""
-        frontier, least = self.frontier, None
-        for source in self.sources:
-            if source.source.side != side:
-                continue
-            bounds = (
-                [source.waiting.least]
-                if not source.live
-                else [
-                    source.waiting.least,
-                    source.frontier if source.in_order else frontier,
-                ]
-            )
-            least = min((bound for bound in (*bounds, least) if bound is not None), default=None)
-        return least
+        own = [source for source in self.sources if source.source.side == side]
+        sent = [source.frontier if source.in_order else self.frontier for source in own if source.live]
+        waiting = [source.waiting.least for source in own]
+        return min((time for time in (*sent, *waiting) if time is not None), default=None)
 
     def due(self) -> Due:
         """At the frontier's own time, those rows are due too that come before all that may still be sent then."""

@@ -98,8 +98,8 @@ class Local:
     def matrix(self) -> tuple[int, int]:
         """DP-Join's layout: as asked for, or as square as the workers allow."""
         if self.layout is not None:
-            rows, columns = self.layout.lower().split("x")
-            return int(rows), int(columns)
+            given = self.layout.lower().split("x")
+            return int(given[0]), int(given[1])
         if self.algorithm != "dpjoin":
             return 1, 1
         rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)

@@ -109,7 +109,10 @@ class Source:
         """The loop runs while the next item is waited for."""
         import asyncio  # takes as long as the rest of this package
 
-        iterator, end = aiter(data), object()
+        end = object()
+
+        async def begin() -> Any:
+            return aiter(data)
 
         async def following() -> Any:
             return await anext(iterator, end)
@@ -126,6 +129,7 @@ class Source:
                     loop.call_soon_threadsafe(cancel)
 
             self._interrupt = interrupt
+            iterator = runner.run(begin())  # there, because it may need the running loop
             while not stopped():
                 try:
                     item = runner.run(following())
@@ -261,6 +265,8 @@ def _opened(data: Any, label: str) -> Any:
         data = [data]
     if isinstance(data, list | tuple) and data and all(map(is_path, data)):
         return [Path(path) for path in data]
+    if _is_queue(data) and inspect.iscoroutinefunction(data.get):
+        raise InputError(f"{label}: an asyncio.Queue belongs to another loop: use a queue.Queue")
     if isinstance(data, pa.RecordBatchReader) or _is_joined(data) or _is_queue(data) or hasattr(data, "__aiter__"):
         return data
     kind = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from counterflow.engines.local.merging import BEGINNING, END, Due
 from counterflow.engines.local.sliding import Sliding
+from counterflow.errors import CounterflowError
 from counterflow.kernels.evaluate import Columns
 from counterflow.kernels.store import Batch, passing
 from counterflow.kernels.times import saturating_subtract
@@ -85,7 +86,7 @@ class _Side:
 
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         self.side, self.window = side, spec.side(side).window
-        self.filters = spec.parts.filters(side)
+        self.filters, self.required = spec.parts.filters(side), spec.required[side]
         self.columns = sorted({column.name for column in columns_of(spec.predicate) if column.side == side})
         self.ordinals = self.numbers = 0
         self.dead = 0  # ordinals before are met no more
@@ -93,7 +94,11 @@ class _Side:
         self._passed = Sliding()  # by number: its ordinal; if there are one-sided conditions
 
     def vectors(self, batch: pa.RecordBatch) -> Columns:
-        return {name: from_arrow_column(name, batch.column(name)) for name in self.columns}
+        try:
+            return {name: from_arrow_column(name, batch.column(name)) for name in self.columns}
+        except CounterflowError as error:
+            error.add_note(f"in a {self.side} stream")
+            raise
 
     def add(self, times: Array, columns: Columns) -> Array | None:
         """Returns the places of those that pass the one-sided conditions; None: all."""

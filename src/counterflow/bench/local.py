@@ -1,0 +1,269 @@
+"""`counterflow bench local`: the six algorithms on threads, by a compiled driver, each run with its pairs checked."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterflow.bench.inputs import Inputs, Kind, make_inputs
+from counterflow.bench.machine import heading, usable_cores
+from counterflow.bench.report import Note, Row
+from counterflow.errors import OptionError
+from counterflow.kernels.store import Batch, WindowStore
+from counterflow.kernels.vectors import Array
+
+ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
+LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
+BINS = 64 * 40
+
+ASKED = {
+    "least_scan_to_kernel": "at least 0.7",
+    "least_comparisons_per_s_of_llhj_dpjoin_scalejoin": "above 1e10",
+    "best_equi_tuples_per_s": "above 5e6",
+    "best_band_tuples_per_s": "above 1.5e6",
+    "worst_latency_us_p50": "below 200",
+    "worst_latency_us_p99": "below 5000",
+    "ordering_costs": "below 0.1",
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    window: int = 1_000_000
+    scanned: int = 24_000  # tuples of both streams after the windows are full
+    hashed: int = 2_000_000
+    banded: int = 800_000
+    latency_s: float = 1.0
+    repeats: int = 3
+    scan_batch: int = 128
+    batches: tuple[int, ...] = (64, 1024)
+
+
+SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 16, (16,))
+
+
+def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
+    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    import os
+
+    if os.environ.get("COUNTERFLOW_COMPILE") == "never":
+        raise OptionError("COUNTERFLOW_COMPILE=never: the algorithms run compiled only")
+    bench = Bench(SMOKE if smoke else Sizes(), note)
+    bench.measure_scans()
+    bench.measure_indexes()
+    ratios = {name: bench.found.get(name) for name in ASKED}
+    return {**heading("local", smoke), "remarks": bench.remarks, "results": bench.rows, "ratios": ratios}
+
+
+class Bench:
+    def __init__(self, sizes: Sizes, note: Note) -> None:
+        self.sizes, self.note = sizes, note
+        self.workers = max(usable_cores(), 1)
+        self.rows: list[Row] = []
+        self.remarks: list[str] = []
+        self.found: dict[str, float] = {}
+
+    # --- nested loops
+
+    def measure_scans(self) -> None:
+        """Each algorithm beside the bare kernel with as many threads, in turns."""
+        sizes = self.sizes
+        inputs = make_inputs("band", sizes.window + sizes.scanned, sizes.window)
+        kernels = {threads: Kernel(inputs, sizes.window, threads) for threads in (1, self.workers)}
+        runs: dict[str, list[Row]] = {name: [] for name in ALGORITHMS}
+        for turn in range(sizes.repeats):
+            for name in ALGORITHMS:
+                self.note(f"scan, {name}, {turn + 1} of {sizes.repeats}")
+                workers = 1 if name == "kang" else self.workers
+                rate = kernels[workers].measure()
+                run = Run(name, workers, inputs, sizes.window, sizes.scanned // 2, sizes.scan_batch, "scan").take()
+                runs[name].append({**run, "kernel_comparisons_per_s": rate})
+        for taken in runs.values():
+            row = _middle(taken, "comparisons_per_s")
+            row["ratio_to_kernel"] = statistics.median(
+                r["comparisons_per_s"] / r["kernel_comparisons_per_s"] for r in taken
+            )
+            self.rows.append({"case": "scan", **row, "verified": all(r["verified"] for r in taken)})
+        scans = {row["algorithm"]: row for row in self.rows}
+        self.found["least_scan_to_kernel"] = min(row["ratio_to_kernel"] for row in scans.values())
+        self.found["least_comparisons_per_s_of_llhj_dpjoin_scalejoin"] = min(
+            scans[name]["comparisons_per_s"] for name in LOW_LATENCY
+        )
+
+    # --- indexes
+
+    def measure_indexes(self) -> None:
+        kinds: tuple[Kind, ...] = ("hash", "band")
+        best: dict[str, float] = {}
+        costs = []
+        for kind in kinds:
+            tuples = self.sizes.hashed if kind == "hash" else self.sizes.banded
+            inputs = make_inputs(kind, self.sizes.window + tuples, self.sizes.window)
+            for name in ALGORITHMS:
+                if name == "handshake":
+                    continue  # its results come a window later: it has no rate of its own with an index
+                workers = 1 if name == "kang" else self.workers
+                for batch in self.sizes.batches:
+                    self.note(f"{kind} index, {name}, batches of {batch}")
+                    taken = []
+                    for ordered in [True, False] * self.sizes.repeats:
+                        run = Run(name, workers, inputs, self.sizes.window, tuples // 2, batch, "auto", ordered)
+                        taken.append(run.take())
+                    ordered_rows = [r for r in taken if r["ordered"]]
+                    row = {"case": "index", **_middle(ordered_rows, "tuples_per_s")}
+                    row["verified"] = all(r["verified"] for r in taken)
+                    plain = statistics.median(r["tuples_per_s"] for r in taken if not r["ordered"])
+                    row["ordering_costs"] = 1 - row["tuples_per_s"] / plain
+                    if batch == max(self.sizes.batches) and name in LOW_LATENCY:
+                        costs.append(row["ordering_costs"])
+                    self.rows.append(row)
+                    best[kind] = max(best.get(kind, 0.0), row["tuples_per_s"])
+                if name in LOW_LATENCY:
+                    self._measure_latency(kind, name, inputs, row["tuples_per_s"], max(self.sizes.batches))
+        self.found["best_equi_tuples_per_s"], self.found["best_band_tuples_per_s"] = best["hash"], best["band"]
+        self.found["ordering_costs"] = statistics.median(costs)
+        latencies = [row for row in self.rows if row["case"] == "latency"]
+        for name in ("latency_us_p50", "latency_us_p99"):
+            self.found[f"worst_{name}"] = max(row[name] for row in latencies)
+
+    def _measure_latency(self, kind: Kind, name: str, inputs: Inputs, rate: float, batch: int) -> None:
+        """At half the rate, results in order."""
+        self.note(f"latency, {kind} index, {name}, at {rate / 2 / 1e6:.2g} million tuples/s")
+        tuples = min(int(rate / 2 * self.sizes.latency_s), 2 * (len(inputs.left[0]) - self.sizes.window))
+        taken = []
+        for _ in range(self.sizes.repeats):
+            run = Run(name, self.workers, inputs, self.sizes.window, tuples // 2, batch, "auto", rate=rate / 2)
+            taken.append(run.take())
+        row = _middle(taken, "latency_us_p99")
+        self.rows.append({"case": "latency", **row, "verified": all(r["verified"] for r in taken)})
+
+
+def _middle(rows: list[Row], figure: str) -> Row:
+    """The row with the median figure."""
+    return dict(sorted(rows, key=lambda row: row[figure])[len(rows) // 2], repeats=len(rows))
+
+
+class Kernel:
+    """The bare scan of a full window."""
+
+    def __init__(self, inputs: Inputs, window: int, threads: int) -> None:
+        spec = inputs.spec
+        self.store = WindowStore("left", spec.predicate, spec.parts, access="scan", threads=threads, compile_after=0)
+        self.store.append(inputs.batch("left", 0, window))
+        self.probes = inputs.batch("right", window, window + 256, 0, window - 1)
+        self.comparisons = 256 * window
+        self.measure()
+
+    def measure(self) -> float:
+        started = time.perf_counter()
+        for _ in self.store.probe(self.probes):
+            pass
+        return self.comparisons / (time.perf_counter() - started)
+
+
+class Run:
+    """One join: the windows are filled, then `pairs` tuples of each stream come, as fast as possible or at a rate."""
+
+    def __init__(
+        self,
+        algorithm: str,
+        workers: int,
+        inputs: Inputs,
+        window: int,
+        pairs: int,
+        batch: int,
+        access: str,
+        ordered: bool = True,
+        rate: float = 0.0,
+    ) -> None:
+        from counterflow.protocols.machine import Design, Machine
+        from counterflow.protocols.replay import Replay
+
+        self.inputs, self.window, self.pairs, self.rate, self.ordered = inputs, window, pairs, rate, ordered
+        layout = (1, workers) if algorithm == "dpjoin" else (1, 1)
+        self.design = Design(
+            algorithm,
+            workers,
+            batch_rows=batch,
+            layout=layout,
+            access=access,  # type: ignore[arg-type]
+            in_flight=max(4096, 8 * batch),
+            outbox_rows=1 << 14,
+            expected_rows=(window + 2 * batch, window + 2 * batch),
+        )
+        machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
+        for arena in machine.arenas:
+            arena.resize(window + pairs)
+        self.replay = Replay(machine, *self._stamped(), warm=2 * window)
+
+    def _stamped(self) -> tuple[Batch, Batch]:
+        """Tuples come in turn, a left one first."""
+        at = np.arange(self.window + self.pairs)
+        left_high, right_high, n = at - 1, at, len(at)
+        left_low, right_low = (np.maximum(high + 1 - self.window, 0) for high in (left_high, right_high))
+        return (
+            self.inputs.batch("left", 0, n, left_low, left_high),
+            self.inputs.batch("right", 0, n, right_low, right_high),
+        )
+
+    def take(self) -> Row:
+        from counterflow.protocols import words as w
+
+        measured = self.replay.run(self.rate, self.ordered)
+        nodes = measured["comparisons"]
+        row: Row = {
+            "algorithm": self.design.algorithm,
+            "path": "scan" if self.design.access == "scan" else self.inputs.kind,
+            "workers": self.design.nodes,
+            "window_rows": self.window,
+            "batch_rows": self.design.batch_rows,
+            "ordered": self.ordered,
+            "seconds": measured["seconds"],
+            "tuples_per_s": 2 * self.pairs / measured["seconds"],
+            "pairs": measured["pairs"],
+            "buffer_rows_max": measured["buffer"],
+        }
+        if self.design.access == "scan":
+            row["comparisons_per_s"] = sum(nodes) / measured["seconds"]
+            row["comparisons_per_s_of_workers"] = [n / measured["seconds"] for n in nodes]
+            row["spread"] = (max(nodes) - min(nodes)) / max(max(nodes), 1)
+        if self.rate:
+            row["rate_tuples_per_s"] = self.rate
+            for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
+                row[f"latency_us_{name}"] = quantile(measured["histogram"], share) / 1000
+        expected = expected_pairs(self.inputs, self.window, self.pairs)
+        return {**row, "verified": (measured["pairs"], measured["checksum"]) == expected and w.IDLE == 0}
+
+
+def quantile(histogram: Array, share: float) -> float:
+    """Nanoseconds; the upper end of the bin."""
+    total = int(histogram.sum())
+    if total == 0:
+        return 0.0
+    at = int(np.searchsorted(np.cumsum(histogram), max(share * total, 1)))
+    return float(at if at < 128 else (64 + at % 64 + 1) << (at // 64 - 1))
+
+
+_EXPECTED: dict[tuple[int, int, int], tuple[int, int]] = {}
+
+
+def expected_pairs(inputs: Inputs, window: int, pairs: int) -> tuple[int, int]:
+    """How many pairs there are whose later tuple comes after the windows are full, and the sum over them."""
+    key = (id(inputs), window, pairs)
+    if key not in _EXPECTED:
+        count = checksum = 0
+        spec, at = inputs.spec, np.arange(window, window + pairs)
+        for stored, probing, high in (("right", "left", at - 1), ("left", "right", at)):
+            store = WindowStore(stored, spec.predicate, spec.parts, compile_after=0, expected_rows=window + pairs)  # type: ignore[arg-type]
+            store.append(inputs.batch(stored, 0, window + pairs))  # type: ignore[arg-type]
+            probes = inputs.batch(probing, window, window + pairs, high + 1 - window, high)  # type: ignore[arg-type]
+            for p, rows in store.probe(probes):
+                left, right = (probes.rows[p], rows) if probing == "left" else (rows, probes.rows[p])
+                count += len(p)
+                checksum += int(((left * 31 + right * 17) & 0xFFFFFF).sum())
+        _EXPECTED[key] = count, checksum
+    return _EXPECTED[key]

@@ -1,0 +1,76 @@
+"""Streams and tables through every algorithm, on threads: what `reference` returns, in its order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import Phase, given, settings
+
+import counterflow as cf
+from inputs import PREDICATES, tables, window_of
+from streams import THOROUGH
+from test_contract import HOWS, expected, results
+
+ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
+EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]
+
+
+def engine_of(algorithm, workers, batch_rows, access="auto"):
+    return cf.Local(algorithm, workers=None if algorithm == "kang" else workers, batch_rows=batch_rows, access=access)
+
+
+def stream_of(table, cuts):
+    """The rows in order of time, in batches."""
+    table = table.sort_by([("ts", "ascending")])  # stable: the order of equal times is kept
+    edges = [0, *sorted({c for c in cuts if c < len(table)}), len(table)]
+    return cf.stream([table.slice(a, b - a) for a, b in pairwise(edges)], schema=table.schema)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=60 if THOROUGH else 6, deadline=None, phases=EXPLORED)
+@given(
+    left=tables(30),
+    right=tables(30),
+    kind=st.sampled_from(["two bands", "two equalities", "inequality"]),
+    window=st.sampled_from(["duration", "asymmetric", "rows", "mixed"]),
+    workers=st.integers(1, 4),
+    batch_rows=st.sampled_from([1, 5, 64]),
+    cuts=st.lists(st.integers(1, 30), max_size=6),
+)
+def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows, cuts):
+    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+    engine = engine_of(algorithm, workers, batch_rows)
+    with cf.window_join(stream_of(left, cuts), stream_of(right, cuts[1:]), engine=engine, **options) as joined:
+        got = [row for batch in joined for row in results(batch, how)]
+    assert got == expected(left, right, **options)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=60 if THOROUGH else 8, deadline=None, phases=EXPLORED)
+@given(
+    left=tables(40),
+    right=tables(40),
+    kind=st.sampled_from(["two bands", "residual"]),
+    window=st.sampled_from(["duration", "rows", "unbounded"]),
+    how=st.sampled_from(HOWS),
+    workers=st.integers(1, 8),
+    access=st.sampled_from(["auto", "scan"]),
+)
+def test_tables(algorithm, left, right, kind, window, how, workers, access):
+    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+    got = cf.window_join(left, right, engine=engine_of(algorithm, workers, 7, access), **options)
+    assert results(got, how) == expected(left, right, **options)
+
+
+def test_layouts():
+    assert cf.Local("dpjoin", workers=6).matrix == (2, 3) and cf.Local("dpjoin", layout="3x1").nodes == 3
+    for wrong in (dict(layout="2"), dict(layout="2x2", workers=3), dict(layout="0x1")):
+        with pytest.raises(cf.OptionError, match="layout"):
+            cf.Local("dpjoin", **wrong)
+    with pytest.raises(cf.OptionError, match="DP-Join"):
+        cf.Local("llhj", layout="2x2")
+    with pytest.raises(cf.OptionError, match="sequential"):
+        cf.Local("kang", workers=2)

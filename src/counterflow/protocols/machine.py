@@ -166,7 +166,8 @@ class Machine:
                 self.m[node + w.DONE + side] = design.lane(k, side)  # the first tuple that it gets
             if design.algorithm == "llhj":
                 at = int(self.m[node + w.TRANSIT])
-                self.segments[at] = Segment(self, at, w.RIGHT, 1, 0, 2 * design.in_flight, False, None)
+                indexed = design.access != "scan"
+                self.segments[at] = Segment(self, at, w.RIGHT, 1, 0, 2 * design.in_flight, indexed, None)
         if design.algorithm == "dpjoin":
             self._share_segments()
 

@@ -181,10 +181,13 @@ def rows_in_window(m: Words, node: int, segment: int, first: int, count: int, li
     stored_low, ring = low, mask
     if later:
         stored_low, _, ring = stamp_arrays(m[segment + STORED_STAMPS])
+    quiet, quiet_row = m[QUIET + 1 - m[segment + SIDE]], row_from(m, segment, m[QUIET + m[segment + SIDE]])
     total = 0
     for i in range(count):
         slot = (first + i) & mask
         begin = max((low[slot] - offset + stride - 1) // stride, first_row)
+        if (first + i) * every + begin_at < quiet:
+            begin = max(begin, quiet_row)
         end = min((high[slot] - offset) // stride + 1, end_row)
         if later:
             beyond = end_row
@@ -210,8 +213,6 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
     """
     block = m[SELF] + 8 * segment
     if m[node + SEARCH] == BEGIN:
-        if m[QUIET] != 0:
-            return True
         total = rows_in_window(m, node, segment, first, count, limit)
         if total == 0:
             return True

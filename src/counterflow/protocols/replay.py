@@ -17,7 +17,7 @@ from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
 from counterflow.lockfree.ring import room, try_send
-from counterflow.lockfree.waiting import busy, idle, notify
+from counterflow.lockfree.waiting import YIELD, busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.driver import IN_ORDER, finish, send_messages
@@ -116,7 +116,7 @@ def replay(
             if way != TO_LANES and at - expired_at >= batch and expire_all(m, heads, ends[at, 2], ends[at, 3], at):
                 expired_at = at
             continue
-        idle(m, m[w.DRIVER], turn, m[w.STRATEGY])
+        idle(m, m[w.DRIVER], turn, YIELD if due_ns[at] > 0 else m[w.STRATEGY])  # nobody wakes it when time has come
         turn += 1
     busy(m, m[w.DRIVER])
     return at
@@ -240,10 +240,10 @@ class Replay:
         for thread in threads:
             thread.start()
         arguments = (m, self.way, self.heads, self.lanes, self.state, self.ends, due)
-        m[w.QUIET] = 1
+        m[w.QUIET : w.QUIET + 2] = self.total
         replay(*arguments, plan)
         self._await_idle(handshake)
-        m[w.QUIET] = 0
+        m[w.QUIET : w.QUIET + 2] = 0
         before = self._comparisons()
         watching = threading.Thread(
             target=lambda: watch(m, handshake, ordered, self.totals, due, out, found, histogram)
@@ -258,6 +258,7 @@ class Replay:
             self._await_idle(handshake)
         seconds, compared = time.perf_counter() - started, self._comparisons()
         if self.way == TO_LANES:
+            m[w.QUIET : w.QUIET + 2] = self.ends[self.warm, :2]  # of the rest only what is checked
             self._finish()
         watching.join()
         if not handshake:

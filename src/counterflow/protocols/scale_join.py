@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from counterflow.jit import compiled
 from counterflow.lockfree.ring import front, pop, waiting
-from counterflow.lockfree.scale_gate import NONE, VALUE, advance, next_ready, try_add
+from counterflow.lockfree.scale_gate import NONE, VALUE, advance, next_ready, try_insert
 from counterflow.lockfree.waiting import notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at, room_to_wrap, stamp_arrays
@@ -89,23 +89,21 @@ def add_tuples(m: Words, added: Words) -> bool:
     """
     gate, first = m[GATE_IN], node_at(m, 0)
     _, left_high, left_mask = stamp_arrays(m[first + STAMPS])
-    _, right_high, right_mask = stamp_arrays(m[first + STAMPS + 1])
     full = False
-    while not full and (added[0] < added[2] or added[1] < added[3]):
+    while added[0] < added[2] or added[1] < added[3]:
         side = 0
         if added[0] == added[2]:
             side = 1
         elif added[1] < added[3]:  # a left tuple that came after the right one has it among its earlier ones
             side = 1 if left_high[added[0] & left_mask] >= added[1] else 0
-        high = left_high[added[0] & left_mask] if side == 0 else right_high[added[1] & right_mask]
-        rank = added[side] + high + 1
-        if try_add(m, gate, side, rank, 0, added[side] * 2 + side):
-            added[side] += 1
-        else:
+        rank = added[0] + added[1]
+        if not try_insert(m, gate, side, rank, 0, added[side] * 2 + side):
             full = True
-    if not full:  # all of these tuples come before any other
-        advance(m, gate, 0, added[0] + added[1] - 1)
-        advance(m, gate, 1, added[0] + added[1] - 1)
+            break
+        added[side] += 1
+    # What was added comes before all that follows, on both sides; so readers can go on even if the gate is full.
+    advance(m, gate, 0, added[0] + added[1] - 1)
+    advance(m, gate, 1, added[0] + added[1] - 1)
     for k in range(m[NODES]):
         notify(m, m[node_at(m, k) + WAITER])
     return not full

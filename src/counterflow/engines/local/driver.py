@@ -94,6 +94,8 @@ class Driver:
         self.failure: BaseException | None = None
         self.failed_in_core = False
         self.frontier = BEGINNING  # the first time that is not yet late
+        # Whether a mark without tuples may make results certain: they are woken for it then.
+        self.marks_matter = spec.how != "inner"
 
     def run(self) -> None:
         """What was due before a failure is joined and handed out; then the consumer gets the failure."""
@@ -160,6 +162,6 @@ class Driver:
         if step is not None:
             self.core.feed(step.left.tuples, step.right.tuples)
         self.core.expire(*mark.dead_numbers)
-        if step is None:
+        if step is None and self.marks_matter:
             self.core.wake()
         self.failed_in_core = False

@@ -82,7 +82,7 @@ class JoinedStream:
 
     def punctuated(self) -> Iterator[pa.RecordBatch | Punctuation]:
         """The batches, and between them `cf.Punctuation(time)`: no result with a pair_time <= time comes after it."""
-        self._run.punctuating = True
+        self._run.punctuate()
         while True:
             try:
                 item = self._next()
@@ -210,6 +210,8 @@ class Run:
         spec = self.resolve()
         self._core, self._results = make_core(spec, self.engine), make_results(spec)
         self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core)
+        if self.punctuating:
+            self.punctuate()
         if self.intake.stopped:  # in the meantime
             self._core.close()
         for rank in range(len(self.sources)):
@@ -217,6 +219,11 @@ class Run:
         self._thread(self.driver.run, "driver")
         if self.engine.overflow == "drop_results":
             self._thread(lambda: self._output.fill(self._produce()), "results")
+
+    def punctuate(self) -> None:
+        self.punctuating = True
+        if self.driver is not None:
+            self.driver.marks_matter = True
 
     def _read(self, rank: int) -> None:
         if rank not in self._reading:

@@ -33,7 +33,8 @@ class Rows:
         self.numbers = 0
         self.dead = 0  # no place before gets a match any more
         self.facts = Sliding()  # time, rank and more of each row, and its values of a fixed width
-        self._place_of = Sliding() if self.padded and spec.parts.filters(side) else None  # by number
+        left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
+        self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
         self._columns = [_column(i, field.type) for i, field in enumerate(own.schema) if wanted[i]]
 

@@ -20,8 +20,8 @@ CAPACITY_MIN = 1 << 10
 class Sliding:
     """Named columns of equal length. A column that is new has zeros for the rows before."""
 
-    def __init__(self) -> None:
-        self.first = self.next = 0  # the numbers of the oldest live row and of the row to come
+    def __init__(self, first: int = 0) -> None:
+        self.first = self.next = first  # the numbers of the oldest live row and of the row to come
         self._begin = 0  # where the oldest live row lies
         self._capacity = CAPACITY_MIN
         self._columns: dict[str, Array] = {}

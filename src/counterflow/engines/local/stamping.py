@@ -91,7 +91,7 @@ class _Side:
         self.ordinals = self.numbers = 0
         self.dead = 0  # ordinals before are met no more
         self._times = Sliding()  # by ordinal; searched for horizons, if the window is a duration
-        self._passed = Sliding()  # by number: its ordinal; if there are one-sided conditions
+        self._passed: Sliding | None = None  # by number: its ordinal; None while all tuples have passed
 
     def vectors(self, batch: pa.RecordBatch) -> Columns:
         try:
@@ -101,12 +101,15 @@ class _Side:
             raise
 
     def add(self, times: Array, columns: Columns) -> Array | None:
-        """Returns the places of those that pass the one-sided conditions; None: all."""
-        kept = passing(self.filters, self.side, columns, len(times)) if self.filters else None
+        """Returns the places of those that can match at all; None: all."""
+        kept = passing(self.filters, self.side, columns, len(times), self.required)
         count = len(times) if kept is None else len(kept)
         if self.window.kind == "duration":
             self._times.append({"time": times}, len(times))
-        if self.filters:
+        if kept is not None and self._passed is None:
+            self._passed = Sliding(self.dead)
+            self._passed.append({"ordinal": np.arange(self.dead, self.ordinals)}, self.ordinals - self.dead)
+        if self._passed is not None:
             ordinals = self.ordinals + (np.arange(len(times)) if kept is None else kept)
             self._passed.append({"ordinal": ordinals}, count)
         self.ordinals += len(times)
@@ -123,7 +126,7 @@ class _Side:
 
     def number(self, ordinals: Any) -> Any:
         """How many before these ordinals have a number."""
-        return self._passed.search("ordinal", ordinals) if self.filters else ordinals
+        return ordinals if self._passed is None else self._passed.search("ordinal", ordinals)
 
     def bury(self, opposite_time: int | None) -> None:
         """Note what no further opposite tuple can meet, the next of which has this time or a later one."""
@@ -137,7 +140,7 @@ class _Side:
 
     def forget(self) -> None:
         self._times.drop(self.dead)
-        if self.filters:
+        if self._passed is not None:
             self._passed.drop(int(self.number(self.dead)))
 
 

@@ -172,3 +172,30 @@ def test_spark_readable(spark_report, capsys):
     show_spark(spark_report)
     printed = capsys.readouterr().out
     assert "band_to_identity: asked at least 0.7, seen" in printed and "memory of the workers over 5 batches" in printed
+
+
+# --- local
+
+
+@pytest.fixture(scope="module")
+def local_report():
+    from counterflow.bench.local import bench_local
+
+    return bench_local(True, lambda text: None)
+
+
+def test_local_output_was_checked(local_report):
+    assert all(row["verified"] is True for row in local_report["results"])
+    assert {row["algorithm"] for row in local_report["results"] if row["case"] == "scan"} == {
+        "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin",
+    }  # fmt: skip
+    assert {(row["case"], row["path"]) for row in local_report["results"]} == {
+        ("scan", "scan"), ("index", "hash"), ("index", "band"), ("latency", "hash"), ("latency", "band"),
+    }  # fmt: skip
+
+
+def test_local_readable(local_report, capsys):
+    from counterflow.cli.bench import show_local
+
+    show_local(local_report)
+    assert "worst_latency_us_p50: asked below 200, seen" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from dataclasses import dataclass
@@ -48,8 +49,6 @@ SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 16, (16,))
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
     """All measurements; with `smoke` as small as they can be, to see that they work."""
-    import os
-
     if os.environ.get("COUNTERFLOW_COMPILE") == "never":
         raise OptionError("COUNTERFLOW_COMPILE=never: the algorithms run compiled only")
     bench = Bench(SMOKE if smoke else Sizes(), note)
@@ -194,6 +193,7 @@ class Run:
             in_flight=max(4096, 8 * batch),
             outbox_rows=1 << 14,
             expected_rows=(window + 2 * batch, window + 2 * batch),
+            strategy="yield" if rate else "park",
         )
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
         for arena in machine.arenas:
@@ -211,8 +211,6 @@ class Run:
         )
 
     def take(self) -> Row:
-        from counterflow.protocols import words as w
-
         measured = self.replay.run(self.rate, self.ordered)
         nodes = measured["comparisons"]
         row: Row = {
@@ -236,7 +234,7 @@ class Run:
             for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
                 row[f"latency_us_{name}"] = quantile(measured["histogram"], share) / 1000
         expected = expected_pairs(self.inputs, self.window, self.pairs)
-        return {**row, "verified": (measured["pairs"], measured["checksum"]) == expected and w.IDLE == 0}
+        return {**row, "verified": (measured["pairs"], measured["checksum"]) == expected}
 
 
 def quantile(histogram: Array, share: float) -> float:

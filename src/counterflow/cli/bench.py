@@ -37,6 +37,14 @@ def spark(as_json: Json = False, smoke: Smoke = False) -> None:
     _measure(bench_spark, smoke, as_json, show_spark)
 
 
+@app.command()
+def local(as_json: Json = False, smoke: Smoke = False) -> None:
+    """The six algorithms in process: rates with and without an index, latency at half the rate."""
+    from counterflow.bench.local import bench_local
+
+    _measure(bench_local, smoke, as_json, show_local)
+
+
 def _measure(
     measure: Callable[[bool, Callable[[str], None]], dict[str, Any]],
     smoke: bool,
@@ -136,16 +144,51 @@ SPARK_COLUMNS = {
 def show_spark(report: dict[str, Any]) -> None:
     from counterflow.bench.spark import ASKED
 
-    console = _console(report)
-    table = Table(*SPARK_COLUMNS.values())
-    for row in report["results"]:
-        table.add_row(*(_shown(row.get(name)) for name in SPARK_COLUMNS))
-    console.print(table)
+    console = _show_table(report, SPARK_COLUMNS)
     for row in report["results"]:
         if "growth_bytes" in row:
             sizes = " to ".join(f"{row[f'worker_bytes_{when}'] / 2**20:.0f} MiB" for when in ("first", "last"))
             console.print(f"memory of the workers over {row['batches']} batches: {sizes}")
-    for name, asked in ASKED.items():
+    _show_ratios(console, report, ASKED)
+
+
+# --- local
+
+LOCAL_COLUMNS = {
+    "case": "case",
+    "algorithm": "algorithm",
+    "path": "path",
+    "workers": "workers",
+    "batch_rows": "batch",
+    "tuples_per_s": "tuples/s",
+    "comparisons_per_s": "comparisons/s",
+    "ratio_to_kernel": "of the kernel",
+    "spread": "spread",
+    "latency_us_p50": "p50 us",
+    "latency_us_p99": "p99 us",
+    "latency_us_max": "max us",
+    "buffer_rows_max": "buffered",
+    "verified": "verified",
+}
+
+
+def show_local(report: dict[str, Any]) -> None:
+    from counterflow.bench.local import ASKED
+
+    _show_ratios(_show_table(report, LOCAL_COLUMNS), report, ASKED)
+
+
+def _show_table(report: dict[str, Any], columns: dict[str, str]) -> Console:
+    console = _console(report)
+    table = Table(*columns.values())
+    for row in report["results"]:
+        table.add_row(*(_shown(row.get(name)) for name in columns))
+    console.print(table)
+    return console
+
+
+def _show_ratios(console: Console, report: dict[str, Any], wanted: dict[str, str]) -> None:
+    for name, asked in wanted.items():
         seen = report["ratios"][name]
         if seen is not None:
             console.print(f"{name}: asked {asked or '-'}, seen {_shown(seen)}")

@@ -5,6 +5,7 @@ Whoever steps the nodes (threads, a simulator) is elsewhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from counterflow.kernels.compiled.window import BLOCK_SPARE, CHAINS, CHAINS_PER_
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import ring_init, ring_size
 from counterflow.lockfree.scale_gate import gate_init, gate_size
-from counterflow.lockfree.waiting import STRATEGIES, waiter_init, waiter_size
+from counterflow.lockfree.waiting import SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
 from counterflow.protocols import celljoin, dp_join, handshake, low_latency, scale_join, three_steps
 from counterflow.protocols import words as w
@@ -123,6 +124,7 @@ class Machine:
         m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
         m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
         m[w.VARIANT] = int(design.symmetric)
+        m[w.CROWDED] = SPIN_ROUNDS if design.nodes + 2 > cores() else 0
         m[w.DRIVER], m[w.COLLECTOR] = waiters[-2:]
         for waiter in waiters:
             waiter_init(m, waiter)
@@ -224,6 +226,10 @@ class Machine:
             w.NEED_SCAN: segment.load_scan,
         }[need]()
         self.m[node + w.NEED] = 0
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _links(design: Design) -> Iterator[tuple[int, int, int, int]]:

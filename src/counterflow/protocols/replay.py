@@ -16,6 +16,7 @@ from counterflow.kernels.compiled import block
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
+from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.ring import room, try_send
 from counterflow.lockfree.waiting import YIELD, busy, idle, notify
 from counterflow.lockfree.words import Words
@@ -23,13 +24,14 @@ from counterflow.protocols import words as w
 from counterflow.protocols.driver import IN_ORDER, finish, send_messages
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.node import node_at, stamp_arrays
-from counterflow.protocols.running import await_progress, progress, runner, take_results
+from counterflow.protocols.running import await_progress, let_others_run, progress, runner, take_results
 from counterflow.protocols.scale_join import add_tuples
 
 # --- what is known of a replay, and how far it is: words of `state`
 SENT, ENDS, EXPIRED = 0, 2, 4  # two each; SENT and ENDS are what `add_tuples` takes
 TO_ALL, TO_GATE, TO_LANES = 0, 1, 2  # how tuples reach the nodes
 STATE_WORDS = 8
+BACKLOG = 2
 RING, WAITER_OF = 0, 1  # a row of `heads`
 
 
@@ -94,6 +96,16 @@ def expire_all(m: Words, heads: Array, left_before: int, right_before: int, rank
     return True
 
 
+@inlined
+def backlog(m: Words, heads: Array) -> int:
+    """The most messages that wait for a node at which tuples enter."""
+    most = 0
+    for i in range(len(heads)):
+        ring = heads[i, RING]
+        most = max(most, m[ring + RING_CAPACITY] - room(m, ring))
+    return most
+
+
 @compiled
 def replay(
     m: Words, way: int, heads: Array, lanes: Words, state: Words, ends: Array, due_ns: Words, plan: Words
@@ -104,19 +116,26 @@ def replay(
     the last, how many tuples the nodes may be behind, how many to release at once, and when it began.
     """
     at, last, ahead, batch = plan[0], plan[1], plan[2], plan[3]
-    started, turn, expired_at = plan[4], 0, at
+    started, turn, expired_at, since = plan[4], 0, at, clock_ns()
     while at < last and load_acquire(m, w.STOP) == 0:
-        to = min(at + batch, last, progress(m, 0) + progress(m, 1) + ahead)
+        to = min(at + batch, last)
+        if to > progress(m, 0) + progress(m, 1) + ahead:
+            to = at  # not a few tuples at a time: small messages would keep the nodes from catching up
         if to > at and due_ns[at] > 0:
             now = clock_ns() - started
             while to > at and due_ns[to - 1] > now:
                 to = at + (to - at) // 2 if due_ns[at + (to - at) // 2] > now else to - 1
+            if to - at < batch and backlog(m, heads) > BACKLOG:
+                to = at  # nodes take what is queued; more small messages would only slow them down
         if to > at and release(m, way, heads, lanes, state, ends[to, 0], ends[to, 1]):
             at, turn = to, 0
+            since = let_others_run(m, since)
             if way != TO_LANES and at - expired_at >= batch and expire_all(m, heads, ends[at, 2], ends[at, 3], at):
                 expired_at = at
             continue
-        idle(m, m[w.DRIVER], turn, YIELD if due_ns[at] > 0 else m[w.STRATEGY])  # nobody wakes it when time has come
+        idle(
+            m, m[w.DRIVER], turn + m[w.CROWDED], YIELD if due_ns[at] > 0 else m[w.STRATEGY]
+        )  # nobody wakes it when time has come
         turn += 1
     busy(m, m[w.DRIVER])
     return at
@@ -149,7 +168,7 @@ def watch(
     go to `histogram`, 64 for each
     doubling of the nanoseconds. Returns the last rank that was complete.
     """
-    waiting, turn = 0, 0
+    waiting, turn, since = 0, 0, clock_ns()
     last = totals[0] + totals[1]
     while True:
         complete = complete_rank(m, both, totals)
@@ -178,10 +197,11 @@ def watch(
             store_release(m, w.STOP, 1)
             return complete
         if taken == 0 and released == 0:
-            idle(m, m[w.COLLECTOR], turn, m[w.STRATEGY])
+            idle(m, m[w.COLLECTOR], turn + m[w.CROWDED], m[w.STRATEGY])
             turn += 1
         else:
             turn = 0
+            since = let_others_run(m, since)
 
 
 @inlined

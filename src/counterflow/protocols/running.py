@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
+from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release, yield_thread
 from counterflow.lockfree.waiting import busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at
 from counterflow.protocols.words import (
     COLLECTOR,
+    CROWDED,
     DONE,
     DRIVER,
     IDLE,
@@ -32,6 +33,8 @@ from counterflow.protocols.words import (
     WORKED,
 )
 
+TURN_NS = 20_000  # how long a thread keeps a core that others wait for
+
 
 @inlined
 def tell(m: Words, node: int) -> None:
@@ -43,23 +46,39 @@ def tell(m: Words, node: int) -> None:
         notify(m, waiter)
 
 
+@inlined
+def let_others_run(m: Words, since: int) -> int:
+    """Where threads share cores: offer the core now and then, as the system would let others wait for milliseconds.
+
+    Returns when that was done last.
+    """
+    if m[CROWDED] == 0:
+        return since
+    now = clock_ns()
+    if now - since < TURN_NS:
+        return since
+    yield_thread()
+    return clock_ns()
+
+
 @cache
 def runner(step: Any) -> Any:
     """The loop of a node's thread: step until the join is stopped, or the node needs something of its owner."""
 
     @compiled
     def run(m: Words, k: int) -> int:
-        node, turn = node_at(m, k), 0
+        node, turn, since = node_at(m, k), 0, clock_ns()
         while load_acquire(m, STOP) == 0:
             state = step(m, k)
             if state == WORKED:
                 tell(m, node)
                 busy(m, m[node + WAITER])
                 turn = 0
+                since = let_others_run(m, since)
             elif state == NEEDS:
                 return NEEDS
             else:
-                idle(m, m[node + WAITER], turn, m[STRATEGY])
+                idle(m, m[node + WAITER], turn + m[CROWDED], m[STRATEGY])
                 turn += 1
         return IDLE
 
@@ -82,7 +101,7 @@ def await_progress(m: Words, side: int, number: int) -> bool:
     while progress(m, side) < number:
         if load_acquire(m, STOP) != 0:
             return False
-        idle(m, m[DRIVER], turn, m[STRATEGY])
+        idle(m, m[DRIVER], turn + m[CROWDED], m[STRATEGY])
         turn += 1
     busy(m, m[DRIVER])
     return True
@@ -133,7 +152,7 @@ def collect(m: Words, out: Words, capacity: int, marks: Words, timeout_ns: int) 
         ):
             busy(m, m[COLLECTOR])
             return taken
-        idle(m, m[COLLECTOR], turn, m[STRATEGY])
+        idle(m, m[COLLECTOR], turn + m[CROWDED], m[STRATEGY])
         turn += 1
 
 
@@ -142,7 +161,7 @@ def collect(m: Words, out: Words, capacity: int, marks: Words, timeout_ns: int) 
 
 @compiled
 def pause_driver(m: Words, turn: int) -> None:
-    idle(m, m[DRIVER], turn, m[STRATEGY])
+    idle(m, m[DRIVER], turn + m[CROWDED], m[STRATEGY])
 
 
 @compiled

@@ -19,6 +19,7 @@ DRIVER, COLLECTOR = 10, 11  # their waiters
 HEADS = 12  # and 13: nodes from one lane to the next, of left and of right tuples
 STOP = 24
 QUIET = 14  # and 15: two tuples before these do not look for each other; for measurements, to fill windows quickly
+CROWDED = 48  # not 0 if there are more threads than cores: how many rounds of spinning are left out
 WAKE = 40  # set to let the collector return
 FINISHED = 32  # set when the driver has sent everything: handshake join then pushes its tuples through
 HEADER_WORDS = 64

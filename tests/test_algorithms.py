@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import counterflow as cf
-from inputs import PREDICATES, tables, window_of
+from inputs import PREDICATES, table_of, tables, window_of
 from streams import THOROUGH
 from test_contract import HOWS, expected, results
 
@@ -74,3 +74,12 @@ def test_layouts():
         cf.Local("llhj", layout="2x2")
     with pytest.raises(cf.OptionError, match="sequential"):
         cf.Local("kang", workers=2)
+
+
+def test_explain_names_the_algorithm(capsys):
+    left, right = table_of([]), table_of([])
+    options = dict(where="l.k = r.k", time="ts", window="1 second")
+    cf.explain(left, right, engine=cf.Local("dpjoin", layout="2x3"), **options)
+    assert "algorithm dpjoin, layout 2x3" in capsys.readouterr().out
+    with pytest.raises(cf.OptionError, match="handshake"):
+        cf.Local("llhj", symmetric=True)

@@ -92,11 +92,11 @@ def explain(
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
     else:
-        _local_engine(engine)
+        local = _local_engine(engine)
         streaming = is_stream(left) or is_stream(right)
         schemas = _schema(left, "left", streaming), _schema(right, "right", streaming)
         spec: JoinSpec = build_spec(*schemas, streaming=streaming, **options)
-        explanation = Explanation(spec, engine="in process, algorithm kang")
+        explanation = Explanation(spec, engine=f"in process, {local.described}")
     if show:
         print(explanation)
     return explanation

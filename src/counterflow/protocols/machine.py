@@ -86,7 +86,6 @@ class Machine:
             CompiledPredicate(choose_path(parts, side), predicate, design.access, design.nullable, narrow=True)
             for side in SIDES
         )
-        self.kept: list[Any] = []  # arrays that compiled code knows by address
         self._lay_out()
         capacity = 1 << max(2 * design.in_flight - 1, 2 * design.batch_rows - 1).bit_length()
         self.arenas = tuple(
@@ -266,7 +265,8 @@ class Segment:
         self.kernels, self.batch_rows = self.predicate.kernels, machine.design.batch_rows
         self.indexed = indexed and self.predicate.access == "index"
         self.sharers: list[Segment] = []
-        self.kept: list[Any] = []
+        self.kept: dict[int, Any] = {}  # what compiled code knows by address, by the word that has it
+        self.retired: list[Any] = []  # rings that others may still be reading; each is half of the next
         self.pool = self.heads = self.records = np.empty(0, np.int64)
         self.bands = np.zeros((len(self.predicate.path.bands), 7))
         self.ring: list[Array] = []
@@ -292,8 +292,8 @@ class Segment:
         m[at + w.CAPACITY] = self.capacity if self.indexed or shares is None else UNLIMITED
 
     def _point(self, word: int, array: Array) -> None:
-        self.kept.append(array)
         self.machine.m[self.at + word] = address(array)
+        self.kept[word] = array
 
     def _make_workspace(self) -> None:
         n, shape = self.batch_rows, self.kernels.shape
@@ -306,8 +306,8 @@ class Segment:
         self._point(block.CONSTANTS, np.array([*constants, 0], np.int64))
         stage: list[Array] = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]
         columns = [np.zeros(n, dtype) for dtype in shape.dtypes(shape.stored_columns)]
-        self.kept += [*stage, *columns]
         self._point(block.STAGE, descriptor(0, *stage, *columns))
+        self.kept[-block.STAGE] = [*stage, *columns]
         self._make_output(max(OUTPUT_MIN, 2 * n))
 
     def _make_output(self, size: int) -> None:
@@ -334,7 +334,9 @@ class Segment:
         self.ring, self.stamps = ring, stamps
         described = descriptor(capacity - 1, *ring)
         stamped = descriptor(capacity - 1, *stamps)
-        self.kept += [ring, stamps, described, stamped]
+        if self.sharers:
+            self.retired.append(self.kept.get(block.RING))
+        self.kept[block.RING] = [ring, stamps, described, stamped]
         for segment in (self, *self.sharers):
             segment.ring = ring
             if self.machine.design.meets_later:

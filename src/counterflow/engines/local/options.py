@@ -29,6 +29,7 @@ class Local:
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
     compiled once enough rows have come. `layout`: DP-Join's, as in '2x3': so many parts of the left and of the right
     window. `access='scan'` compares each tuple with the whole window, as the papers do, where an index could help.
+    `symmetric`: handshake join acknowledges tuples in both directions, as in its first report.
 
     `batch_rows`: how many arrivals are processed at once, at most. `progress` is called after each batch of a table
     with the rows done, the rows in all, and the pairs found.
@@ -44,6 +45,7 @@ class Local:
     workers: int | None = None
     layout: str | None = None
     access: str = "auto"
+    symmetric: bool = False
     batch_rows: int = TABLE_BATCH_ROWS
     progress: Progress | None = None
     overflow: str = "block"
@@ -72,6 +74,8 @@ class Local:
             raise OptionError(
                 f"workers={self.workers}: {self.algorithm!r} is sequential; choose another algorithm, or 1"
             )
+        if self.symmetric and self.algorithm != "handshake":
+            raise OptionError(f"symmetric=True is a form of handshake join, not of {self.algorithm!r}")
         self._check_layout()
 
     def _check_layout(self) -> None:
@@ -84,6 +88,14 @@ class Local:
         rows, columns = self.matrix
         if self.workers not in (None, rows * columns):
             raise OptionError(f"layout={self.layout!r} has {rows * columns} workers, not workers={self.workers}")
+
+    @property
+    def described(self) -> str:
+        if self.algorithm in ("auto", "kang"):
+            return "algorithm kang"
+        if self.algorithm == "dpjoin":
+            return f"algorithm dpjoin, layout {self.matrix[0]}x{self.matrix[1]}"
+        return f"algorithm {self.algorithm}, {self.nodes} workers"
 
     @property
     def nodes(self) -> int:

@@ -35,6 +35,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
         nodes=engine.nodes,
         layout=engine.matrix,
         access=engine.access,  # type: ignore[arg-type]
+        symmetric=engine.symmetric,
         batch_rows=batch_rows,
         in_flight=max(IN_FLIGHT_MIN, 8 * batch_rows),
         expected_rows=expected_rows,

@@ -9,6 +9,20 @@ import pytest
 
 from counterflow.engines.spark.session import local_session
 
+# Two workers take a file each: the longest go first, so that none of them is left to one worker in the end.
+LONGEST = (
+    "test_spark_kill",
+    "test_spark_streams",
+    "test_spark_contract",
+    "test_bench",
+    "test_spark_connect",
+    "test_cli",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from counterflow.bench.report import Note, Row
 from counterflow.errors import OptionError
 from counterflow.kernels.store import Batch, WindowStore
 from counterflow.kernels.vectors import Array
+from counterflow.spec.expression import Side
 
 ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
@@ -29,6 +30,7 @@ ASKED = {
     "worst_latency_us_p50": "below 200",
     "worst_latency_us_p99": "below 5000",
     "ordering_costs": "below 0.1",
+    "worst_spread_of_scalejoin": "below 0.01",
 }
 
 
@@ -42,9 +44,11 @@ class Sizes:
     repeats: int = 3
     scan_batch: int = 128
     batches: tuple[int, ...] = (64, 1024)
+    skew_window: int = 100_000
+    skewed: int = 100_000
 
 
-SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 16, (16,))
+SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 16, (16,), 1_000, 1_000)
 
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
@@ -53,6 +57,7 @@ def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
         raise OptionError("COUNTERFLOW_COMPILE=never: the algorithms run compiled only")
     bench = Bench(SMOKE if smoke else Sizes(), note)
     bench.measure_scans()
+    bench.measure_skew()
     bench.measure_indexes()
     ratios = {name: bench.found.get(name) for name in ASKED}
     return {**heading("local", smoke), "remarks": bench.remarks, "results": bench.rows, "ratios": ratios}
@@ -92,6 +97,21 @@ class Bench:
         self.found["least_comparisons_per_s_of_llhj_dpjoin_scalejoin"] = min(
             scans[name]["comparisons_per_s"] for name in LOW_LATENCY
         )
+
+    def measure_skew(self) -> None:
+        """ScaleJoin with several streams a side whose rates change (the paper's Figure 8): are workers equally busy?"""
+        sizes, spreads = self.sizes, []
+        inputs = make_inputs("band", sizes.skew_window + sizes.skewed, sizes.skew_window)
+        for rates in RATES:
+            self.note(f"scan, scalejoin, streams with {rates} rates")
+            run = Run(
+                "scalejoin", self.workers, inputs, sizes.skew_window, sizes.skewed // 2, sizes.scan_batch, "scan",
+                rates=rates,
+            )  # fmt: skip
+            row = run.take()
+            spreads.append(row["spread"])
+            self.rows.append({"case": "skew", "rates": rates, "streams": 2 * len(STREAMS), **row})
+        self.found["worst_spread_of_scalejoin"] = max(spreads)
 
     # --- indexes
 
@@ -178,6 +198,7 @@ class Run:
         access: str,
         ordered: bool = True,
         rate: float = 0.0,
+        rates: str = "",
     ) -> None:
         from counterflow.protocols.machine import Design, Machine
         from counterflow.protocols.replay import Replay
@@ -198,17 +219,18 @@ class Run:
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
         for arena in machine.arenas:
             arena.resize(window + pairs)
-        self.replay = Replay(machine, *self._stamped(), warm=2 * window)
+        self.is_left = turns(window + pairs, rates)
+        self.warm = int(max(np.searchsorted(np.cumsum(side), window) + 1 for side in (self.is_left, ~self.is_left)))
+        self.replay = Replay(machine, *self.stamped(), warm=self.warm)
 
-    def _stamped(self) -> tuple[Batch, Batch]:
-        """Tuples come in turn, a left one first."""
-        at = np.arange(self.window + self.pairs)
-        left_high, right_high, n = at - 1, at, len(at)
-        left_low, right_low = (np.maximum(high + 1 - self.window, 0) for high in (left_high, right_high))
-        return (
-            self.inputs.batch("left", 0, n, left_low, left_high),
-            self.inputs.batch("right", 0, n, right_low, right_high),
-        )
+    def stamped(self) -> tuple[Batch, Batch]:
+        """All tuples, each with the opposite ones that came before it, as far as they are in the window."""
+        lefts, n = np.cumsum(self.is_left), len(self.is_left) // 2
+        high = np.where(self.is_left, np.arange(2 * n) - lefts, lefts - 1)
+        return self._batch("left", high[self.is_left]), self._batch("right", high[~self.is_left])
+
+    def _batch(self, side: Side, high: Array) -> Batch:
+        return self.inputs.batch(side, 0, len(high), np.maximum(high + 1 - self.window, 0), high)
 
     def take(self) -> Row:
         measured = self.replay.run(self.rate, self.ordered)
@@ -221,7 +243,7 @@ class Run:
             "batch_rows": self.design.batch_rows,
             "ordered": self.ordered,
             "seconds": measured["seconds"],
-            "tuples_per_s": 2 * self.pairs / measured["seconds"],
+            "tuples_per_s": (len(self.is_left) - self.warm) / measured["seconds"],
             "pairs": measured["pairs"],
             "buffer_rows_max": measured["buffer"],
         }
@@ -233,7 +255,7 @@ class Run:
             row["rate_tuples_per_s"] = self.rate
             for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
                 row[f"latency_us_{name}"] = quantile(measured["histogram"], share) / 1000
-        expected = expected_pairs(self.inputs, self.window, self.pairs)
+        expected = expected_pairs(self)
         return {**row, "verified": (measured["pairs"], measured["checksum"]) == expected}
 
 
@@ -246,22 +268,50 @@ def quantile(histogram: Array, share: float) -> float:
     return float(at if at < 128 else (64 + at % 64 + 1) << (at // 64 - 1))
 
 
-_EXPECTED: dict[tuple[int, int, int], tuple[int, int]] = {}
+# --- in which order tuples come
+
+RATES = ("constant", "sinusoidal", "peaked")
+STREAMS = (1.0, 0.6, 0.3)  # physical streams of a side, and their shares
 
 
-def expected_pairs(inputs: Inputs, window: int, pairs: int) -> tuple[int, int]:
+def turns(tuples: int, rates: str) -> Array:
+    """Which of the tuples of both sides are left ones: in turn, or as the streams' rates have it."""
+    if not rates:
+        return np.arange(2 * tuples) % 2 == 0
+    clock, times, sides = np.linspace(0, 1, 10_001), [], []
+    shares = np.diff(np.round(np.cumsum([0.0, *STREAMS]) / sum(STREAMS) * tuples)).astype(int)
+    for side in (0, 1):
+        for k, count in enumerate(shares):
+            phase = 0.37 * (2 * k + side)
+            wave = 1 + 0.95 * np.sin(2 * np.pi * (5 * clock + phase))
+            peaks = np.where((20 * clock + 10 * phase) % 5 < 0.5, 10.0, 0.2)
+            rate = {"constant": np.ones_like(clock), "sinusoidal": wave, "peaked": peaks}[rates]
+            arrived = np.cumsum(rate)
+            times.append(np.interp(np.arange(count) + 0.5, arrived / arrived[-1] * count, clock))
+            sides.append(np.full(count, side))
+    order = np.argsort(np.concatenate(times), kind="stable")
+    return np.concatenate(sides)[order] == 0
+
+
+_EXPECTED: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+
+def expected_pairs(run: Run) -> tuple[int, int]:
     """How many pairs there are whose later tuple comes after the windows are full, and the sum over them."""
-    key = (id(inputs), window, pairs)
+    inputs = run.inputs
+    key = (id(inputs), run.window, run.pairs, run.is_left.tobytes())
     if key not in _EXPECTED:
         count = checksum = 0
-        spec, at = inputs.spec, np.arange(window, window + pairs)
-        for stored, probing, high in (("right", "left", at - 1), ("left", "right", at)):
-            store = WindowStore(stored, spec.predicate, spec.parts, compile_after=0, expected_rows=window + pairs)  # type: ignore[arg-type]
-            store.append(inputs.batch(stored, 0, window + pairs))  # type: ignore[arg-type]
-            probes = inputs.batch(probing, window, window + pairs, high + 1 - window, high)  # type: ignore[arg-type]
+        spec = inputs.spec
+        left, right = run.stamped()
+        warm = int(run.is_left[: run.warm].sum())
+        for stored, probing, first in ((right, left, warm), (left, right, run.warm - warm)):
+            store = WindowStore(stored.side, spec.predicate, spec.parts, compile_after=0, expected_rows=len(stored))
+            store.append(stored)
+            probes = probing.take(slice(first, None))
             for p, rows in store.probe(probes):
-                left, right = (probes.rows[p], rows) if probing == "left" else (rows, probes.rows[p])
+                lefts, rights = (probes.rows[p], rows) if probing is left else (rows, probes.rows[p])
                 count += len(p)
-                checksum += int(((left * 31 + right * 17) & 0xFFFFFF).sum())
+                checksum += int(((lefts * 31 + rights * 17) & 0xFFFFFF).sum())
         _EXPECTED[key] = count, checksum
     return _EXPECTED[key]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import statistics
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -249,7 +251,10 @@ def _session(note: Note) -> Iterator[tuple[Any, Path]]:
     with tempfile.TemporaryDirectory(prefix="counterflow-bench-", ignore_cleanup_errors=True) as folder:
         note("starting Spark")
         log = Path(folder) / "spark.log"
+        interrupted = signal.getsignal(signal.SIGINT)
         session = local_session("counterflow bench", CORES, PARTITIONS, log, settings=SETTINGS)
+        if threading.current_thread() is threading.main_thread():  # Spark's own handler calls Spark amid another call
+            signal.signal(signal.SIGINT, interrupted)
         try:
             yield session, Path(folder)
         finally:

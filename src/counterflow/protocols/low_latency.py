@@ -18,14 +18,16 @@ from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.words import Words
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
+from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
 from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
     ACKNOWLEDGEMENT,
     ARRIVAL,
+    BATCH_ROWS,
     COUNT,
     DONE,
     EXPEDITION_END,
+    EXPIRED,
     EXPIRY,
     FIRST,
     FROM_LEFT,
@@ -45,6 +47,7 @@ from counterflow.protocols.words import (
 )
 
 EXPEDITED = MARK  # left tuples that have reached the end of the row, as far as this node knows
+EXPIRED_AFTER = EXPIRED  # and the next: opposite tuples that have expired after the arrival that is being processed
 RECEIVE, MATCH, MATCH_TRANSIT, KEEP, KEEP_TRANSIT, REPORT = 0, 1, 2, 3, 4, 5
 SPARE = 2  # room in a queue for what one arrival causes
 
@@ -63,19 +66,41 @@ def step(m: Words, k: int) -> int:
 
 
 @compiled
+def take_arrivals(m: Words, node: int, side: int, ring: int, onward: int) -> None:
+    """Take an arrival, and with it those that are queued behind it, up to a batch; hand them on (line 7).
+
+    An expiry among them may wait until they are processed: it only says what later tuples do not need.
+    """
+    first, count, expired = front(m, ring, 1), front(m, ring, 2), m[node + EXPIRED_AFTER + side]
+    limit = min(m[BATCH_ROWS], room_to_wrap(m, node, side, first))
+    pop(m, ring)
+    while waiting(m, ring) > 0:
+        if front(m, ring, 0) == EXPIRY:
+            expired = front(m, ring, 1)
+        elif front(m, ring, 0) == ARRIVAL and count + front(m, ring, 2) <= limit:
+            count += front(m, ring, 2)
+        else:
+            break
+        pop(m, ring)
+    if onward != 0:
+        try_send(m, onward, ARRIVAL, first, count, 0)
+        if expired > m[node + EXPIRED_AFTER + side]:
+            try_send(m, onward, EXPIRY, expired, 0, 0)
+    m[node + EXPIRED_AFTER + side] = expired
+    m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = side, first, count, MATCH
+
+
+@compiled
 def process_left(m: Words, k: int, node: int) -> int:
     """Figure 13."""
     ring, onward = m[node + FROM_LEFT], m[node + TO_RIGHT]
     if waiting(m, ring) == 0:
         return IDLE
-    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    kind, first = front(m, ring, 0), front(m, ring, 1)
     if kind == ARRIVAL:
         if (onward != 0 and room(m, onward) < SPARE) or (m[node + TO_LEFT] != 0 and room(m, m[node + TO_LEFT]) < SPARE):
             return IDLE
-        pop(m, ring)
-        if onward != 0:
-            try_send(m, onward, ARRIVAL, first, count, 0)  # line 7: handed on before anything else
-        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = LEFT, first, count, MATCH
+        take_arrivals(m, node, LEFT, ring, onward)
         return process_left_arrival(m, k, node)
     if kind == ACKNOWLEDGEMENT:
         pop(m, ring)
@@ -106,6 +131,7 @@ def process_left_arrival(m: Words, k: int, node: int) -> int:
         m[node + EXPEDITED] = first + count
         if k > 0:
             try_send(m, m[node + TO_LEFT], EXPEDITION_END, first + count, 0, 0)
+    expire(m, m[node + SEGMENT + RIGHT], m[node + EXPIRED_AFTER + LEFT])
     store_release(m, node + DONE + LEFT, first + count)
     m[node + PHASE] = RECEIVE
     return WORKED
@@ -117,15 +143,12 @@ def process_right(m: Words, k: int, node: int) -> int:
     ring, onward = m[node + FROM_RIGHT], m[node + TO_LEFT]
     if waiting(m, ring) == 0:
         return IDLE
-    kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
+    kind, first = front(m, ring, 0), front(m, ring, 1)
     if kind == ARRIVAL:
         back = m[node + TO_RIGHT]
         if (onward != 0 and room(m, onward) < SPARE) or (back != 0 and room(m, back) < SPARE):
             return IDLE
-        pop(m, ring)
-        if onward != 0:
-            try_send(m, onward, ARRIVAL, first, count, 0)
-        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = RIGHT, first, count, MATCH
+        take_arrivals(m, node, RIGHT, ring, onward)
         return process_right_arrival(m, k, node)
     if onward != 0 and not try_send(m, onward, kind, first, 0, 0):
         return IDLE
@@ -153,6 +176,7 @@ def process_right_arrival(m: Words, k: int, node: int) -> int:
         return outcome(m, node)
     if k < m[NODES] - 1:
         try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)
+    expire(m, m[node + SEGMENT + LEFT], m[node + EXPIRED_AFTER + RIGHT])
     store_release(m, node + DONE + RIGHT, first + count)
     m[node + PHASE] = RECEIVE
     return WORKED

@@ -160,48 +160,102 @@ def rank_of(m: Words, side: int, number: int, totals: Words) -> int:
 
 @compiled
 def watch(
-    m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, out: Words, found: Words, histogram: Words
+    m: Words,
+    both: bool,
+    ordered: bool,
+    totals: Words,
+    due_ns: Words,
+    out: Words,
+    ready: Words,
+    counts: Words,
+    found: Words,
+    histogram: Words,
 ) -> int:
-    """Collect until all is complete. If `ordered`, results wait in `out` until they are; then their age is counted.
+    """Collect until all is complete. If `ordered`, results wait in `out` until they are, and are sorted to `ready`.
 
-    `found`: how many, the sum over them, the most that waited, when it began, and from which rank on they count; ages
-    go to `histogram`, 64 for each
-    doubling of the nanoseconds. Returns the last rank that was complete.
+    `found`: how many, the sum over them, the most that waited, when it began, from which rank on they count, and how
+    many came too late for their place. Ages go to `histogram`, 64 for each doubling of the nanoseconds.
     """
-    waiting, turn, since = 0, 0, clock_ns()
+    waiting, turn, since, released = 0, 0, clock_ns(), 0
     last = totals[0] + totals[1]
     while True:
         complete = complete_rank(m, both, totals)
-        room_left = len(out) // w.RESULT_WORDS - waiting
-        taken = take_results(m, out[waiting * w.RESULT_WORDS :], room_left)
+        taken = take_results(m, out[waiting * w.RESULT_WORDS :], len(out) // w.RESULT_WORDS - waiting)
         waiting += taken
         found[2] = max(found[2], waiting)
-        now, kept = clock_ns() - found[3], 0
-        for i in range(waiting):
-            at = i * w.RESULT_WORDS
-            rank = out[at] >> 1
-            if rank < complete or not ordered:
-                if rank < found[4]:  # of two tuples that filled the windows
-                    continue
-                found[0] += 1
-                found[1] += (out[at + 1] * 31 + out[at + 2] * 17) & 0xFFFFFF
-                if due_ns[rank] > 0:
-                    histogram[bin_of(now - due_ns[rank])] += 1
-            else:
-                for k in range(w.RESULT_WORDS):
-                    out[kept * w.RESULT_WORDS + k] = out[at + k]
-                kept += 1
-        released = waiting - kept
-        waiting = kept
-        if complete >= last and taken == 0 and waiting == 0:
+        if not ordered:
+            age_results(out, waiting, due_ns, found, histogram)
+            waiting, released = 0, complete
+        elif complete > released and (complete - released >= waiting // 16 or taken == 0):
+            to = min(complete, released + len(counts) - 1)
+            kept = sort_complete(out, waiting, released, to, ready, counts, found)
+            age_results(ready, waiting - kept, due_ns, found, histogram)
+            waiting, released = kept, to
+        if released >= last and taken == 0 and waiting == 0:
             store_release(m, w.STOP, 1)
             return complete
-        if taken == 0 and released == 0:
+        if taken == 0 and released == complete:
             idle(m, m[w.COLLECTOR], turn + m[w.CROWDED], m[w.STRATEGY])
             turn += 1
         else:
             turn = 0
             since = let_others_run(m, since)
+
+
+@compiled
+def sort_complete(out: Words, waiting: int, first: int, end: int, ready: Words, counts: Words, found: Words) -> int:
+    """Move the results of ranks from `first` to `end` to `ready`, in order; returns how many stay in `out`.
+
+    By counting, as the ranks are few; results of one later tuple are then sorted by the earlier one.
+    """
+    for r in range(end - first + 1):
+        counts[r] = 0
+    for i in range(waiting):
+        rank = out[i * w.RESULT_WORDS] >> 1
+        if rank < first:
+            found[5] += 1
+        if rank < end:
+            counts[max(rank - first, 0) + 1] += 1
+    for r in range(end - first):
+        counts[r + 1] += counts[r]
+    kept = 0
+    for i in range(waiting):
+        at = i * w.RESULT_WORDS
+        rank = out[at] >> 1
+        to = kept
+        if rank < end:
+            to = counts[max(rank - first, 0)]
+            counts[max(rank - first, 0)] = to + 1
+            while to > 0 and ready[(to - 1) * w.RESULT_WORDS] == out[at] and earlier(ready, to - 1) > earlier(out, i):
+                for k in range(w.RESULT_WORDS):
+                    ready[to * w.RESULT_WORDS + k] = ready[(to - 1) * w.RESULT_WORDS + k]
+                to -= 1
+        else:
+            kept += 1
+        target = ready if rank < end else out
+        for k in range(w.RESULT_WORDS):
+            target[to * w.RESULT_WORDS + k] = out[at + k]
+    return kept
+
+
+@inlined
+def earlier(results: Words, i: int) -> int:
+    """The number of the earlier tuple of a result."""
+    at = i * w.RESULT_WORDS
+    return results[at + 1] if results[at] & 1 else results[at + 2]
+
+
+@compiled
+def age_results(results: Words, count: int, due_ns: Words, found: Words, histogram: Words) -> None:
+    now = clock_ns() - found[3]
+    for i in range(count):
+        at = i * w.RESULT_WORDS
+        rank = results[at] >> 1
+        if rank >= found[4]:  # the others are of two tuples that filled the windows
+            found[0] += 1
+            found[1] += (results[at + 1] * 31 + results[at + 2] * 17) & 0xFFFFFF
+            if due_ns[rank] > 0:
+                histogram[bin_of(now - due_ns[rank])] += 1
 
 
 @inlined
@@ -252,8 +306,9 @@ class Replay:
         due = np.zeros(self.total + 1, np.int64)
         if rate:
             due[self.warm :] = np.arange(1, self.total - self.warm + 2) * (1e9 / rate)
-        out = np.empty(w.RESULT_WORDS << 20, np.int64)
-        found, histogram = np.zeros(5, np.int64), np.zeros(64 * 40, np.int64)
+        out, ready = np.empty((2, w.RESULT_WORDS << 20), np.int64)
+        counts = np.empty((1 << 16) + 1, np.int64)
+        found, histogram = np.zeros(6, np.int64), np.zeros(64 * 40, np.int64)
         ahead = self.total if handshake else design.in_flight
         plan = np.array([0, self.warm, ahead, design.batch_rows, 0], np.int64)
         threads = [threading.Thread(target=self._run_node, args=(k,)) for k in range(design.nodes)]
@@ -266,7 +321,7 @@ class Replay:
         m[w.QUIET : w.QUIET + 2] = 0
         before = self._comparisons()
         watching = threading.Thread(
-            target=lambda: watch(m, handshake, ordered, self.totals, due, out, found, histogram)
+            target=lambda: watch(m, handshake, ordered, self.totals, due, out, ready, counts, found, histogram)
         )
         found[4] = self.warm
         found[3] = plan[4] = time.monotonic_ns()
@@ -291,6 +346,7 @@ class Replay:
             "pairs": int(found[0]),
             "checksum": int(found[1]),
             "buffer": int(found[2]),
+            "too_late": int(found[5]),
             "histogram": histogram,
         }
 

@@ -13,10 +13,14 @@ from counterflow.engines.spark.session import local_session
 LONGEST = (
     "test_spark_kill",
     "test_spark_streams",
-    "test_spark_contract",
     "test_bench",
-    "test_spark_connect",
+    "test_spark_contract",
+    "test_protocols",
+    "test_window_store",
     "test_cli",
+    "test_spark_connect",
+    "test_benchmark_join",
+    "test_spark_pipeline",
 )
 
 

@@ -30,7 +30,7 @@ def stream_of(table, cuts):
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=60 if THOROUGH else 6, deadline=None, phases=EXPLORED)
+@settings(max_examples=60 if THOROUGH else 4, deadline=None, phases=EXPLORED)
 @given(
     left=tables(30),
     right=tables(30),
@@ -49,7 +49,7 @@ def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows,
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=60 if THOROUGH else 8, deadline=None, phases=EXPLORED)
+@settings(max_examples=60 if THOROUGH else 5, deadline=None, phases=EXPLORED)
 @given(
     left=tables(40),
     right=tables(40),

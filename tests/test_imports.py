@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
 LAYERS = [
     "errors",
     "suggest",
+    "cores",
     "jit",
     "spec",
     "reference",

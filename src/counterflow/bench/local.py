@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from counterflow.bench.inputs import Inputs, Kind, make_inputs
-from counterflow.bench.machine import heading, usable_cores
+from counterflow.bench.machine import heading
 from counterflow.bench.report import Note, Row
+from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.kernels.store import Batch, WindowStore
 from counterflow.kernels.vectors import Array
@@ -66,7 +67,7 @@ def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
 class Bench:
     def __init__(self, sizes: Sizes, note: Note) -> None:
         self.sizes, self.note = sizes, note
-        self.workers = max(usable_cores(), 1)
+        self.workers = len(usable_cores())
         self.rows: list[Row] = []
         self.remarks: list[str] = []
         self.found: dict[str, float] = {}

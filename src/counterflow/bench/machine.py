@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from counterflow.cores import usable_cores
+
 PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb", "pyspark")
 
 
@@ -26,7 +28,7 @@ def heading(benchmark: str, smoke: bool) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     return {
         "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        "cores": usable_cores(),
+        "cores": len(usable_cores()),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "avx2": has_avx2(),
         "system": platform.platform(),
@@ -42,10 +44,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_avx2() -> bool:

@@ -7,8 +7,8 @@ scan). Nodes hand their oldest tuples on while they have more than the next node
 
 Two-phase forwarding (Section 4.2): two tuples that are under way between the same two nodes must not miss each other.
 So a right tuple stays, marked as forwarded, until the node to the left acknowledges it; left tuples go at once. The
-first report keeps both (`VARIANT` 1). Taken literally, that finds the pair of two such tuples twice, once at each
-node; so here too a right tuple does not look at left ones that are marked as forwarded.
+first report keeps both. Taken literally, that finds the pair of two such tuples twice, once at each node; so in its
+form (`VARIANT` 1) left tuples are acknowledged too, but no copy is kept, as nothing could be compared with it.
 
 The driver's removals are numbers: everything before it may go. A tuple that arrives at the end after its removal goes
 at once; a pair that meets too late is told by its stamps. When the input has ended, left tuples are pushed through to
@@ -32,6 +32,7 @@ from counterflow.protocols.words import (
     COUNT,
     DONE,
     EXPIRED,
+    EXPIRY,
     FINISHED,
     FIRST,
     FROM_LEFT,
@@ -52,7 +53,6 @@ from counterflow.protocols.words import (
 )
 
 FORWARDED = MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
-ACKNOWLEDGED = MARK + 1  # left ones, in the symmetric form
 RECEIVE, MATCH, KEEP = 0, 1, 2
 
 
@@ -111,10 +111,8 @@ def process_right(m: Words, k: int, node: int) -> int:
         if not may_answer(m, m[node + TO_RIGHT]):
             return IDLE
         m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = RIGHT, first, count, MATCH
-    elif kind == ACKNOWLEDGEMENT:
-        m[node + ACKNOWLEDGED] = first
-    else:
-        m[node + EXPIRED + LEFT] = first
+    elif kind == EXPIRY:
+        m[node + EXPIRED + LEFT] = first  # an acknowledgement of left tuples has nothing to remove
     pop(m, ring)
     return WORKED
 

@@ -48,7 +48,7 @@ from counterflow.protocols.words import (
 
 EXPEDITED = MARK  # left tuples that have reached the end of the row, as far as this node knows
 EXPIRED_AFTER = EXPIRED  # and the next: opposite tuples that have expired after the arrival that is being processed
-RECEIVE, MATCH, MATCH_TRANSIT, KEEP, KEEP_TRANSIT, REPORT = 0, 1, 2, 3, 4, 5
+RECEIVE, MATCH, MATCH_TRANSIT, KEEP, KEEP_TRANSIT = 0, 1, 2, 3, 4
 SPARE = 2  # room in a queue for what one arrival causes
 
 

@@ -5,13 +5,13 @@ Whoever steps the nodes (threads, a simulator) is elsewhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from counterflow.cores import usable_cores
 from counterflow.kernels.access import choose_path
 from counterflow.kernels.compiled import block
 from counterflow.kernels.compiled.predicate import Access, CompiledPredicate
@@ -123,7 +123,7 @@ class Machine:
         m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
         m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
         m[w.VARIANT] = int(design.symmetric)
-        m[w.CROWDED] = SPIN_ROUNDS if design.nodes + 2 > cores() else 0
+        m[w.CROWDED] = SPIN_ROUNDS if design.nodes + 2 > len(usable_cores()) else 0
         m[w.DRIVER], m[w.COLLECTOR] = waiters[-2:]
         for waiter in waiters:
             waiter_init(m, waiter)
@@ -225,10 +225,6 @@ class Machine:
             w.NEED_SCAN: segment.load_scan,
         }[need]()
         self.m[node + w.NEED] = 0
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _links(design: Design) -> Iterator[tuple[int, int, int, int]]:
@@ -403,8 +399,3 @@ class Segment:
 
     def load_scan(self) -> None:
         self.machine.m[self.at + w.SCAN] = self.kernels.scanned.scan.address
-
-    @property
-    def nbytes(self) -> int:
-        ring = [] if self.shares else [*self.ring, *self.stamps]
-        return sum(a.nbytes for a in (*ring, self.heads, self.records))

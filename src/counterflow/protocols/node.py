@@ -42,6 +42,7 @@ from counterflow.protocols.words import (
     NEED_ROOM,
     NEED_SCAN,
     NODE_WORDS,
+    NODES,
     OFFSET,
     OUT_AT,
     OUTBOX,
@@ -273,7 +274,7 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
     stored_high, ring = high, mask
     if m[segment + STORED_STAMPS] != 0:
         _, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
-    size, sent, nodes = m[box + OUTBOX_SIZE], m[box + OUTBOX_SENT], m[0]
+    size, sent, nodes = m[box + OUTBOX_SIZE], m[box + OUTBOX_SENT], m[NODES]
     i = m[node + OUT_AT]
     while i < found:
         if sent - m[box + OUTBOX_SEEN] == size:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
+from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
@@ -116,7 +117,3 @@ class Local:
             return 1, 1
         rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)
         return rows, self.nodes // rows
-
-
-def usable_cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))

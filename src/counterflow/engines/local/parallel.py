@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from counterflow.cores import usable_cores
 from counterflow.engines.local.core import Found
-from counterflow.engines.local.options import Local, usable_cores
+from counterflow.engines.local.options import Local
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.store import Batch

@@ -1,0 +1,9 @@
+"""The cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+
+
+def usable_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from counterflow.engines.spark.session import local_session
 # Two workers take a file each: the longest go first, so that none of them is left to one worker in the end.
 LONGEST = (
     "test_spark_kill",
+    "test_spark_pipeline",
     "test_spark_streams",
     "test_bench",
     "test_spark_contract",
@@ -20,7 +22,6 @@ LONGEST = (
     "test_cli",
     "test_spark_connect",
     "test_benchmark_join",
-    "test_spark_pipeline",
 )
 
 
@@ -35,3 +36,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = local_session("counterflow tests", cores=2, partitions=4, log=log)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def connect_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Spark Connect server that a client starts has one fixed port: one such test at a time, of all workers."""
+    with open(tmp_path_factory.getbasetemp().parent / "connect-port", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -16,8 +16,11 @@ NEAR = dict(where="l.id = r.id", time="t", window=10)
 WAIT_SECONDS = 30
 
 
+BEFORE: set[threading.Thread] = set()  # of other tests in this process, such as those that serve state for Spark
+
+
 def ours() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("counterflow")]
+    return [t for t in threading.enumerate() if t.name.startswith("counterflow") and t not in BEFORE]
 
 
 def after_left(items):
@@ -36,6 +39,7 @@ def wait_until(what) -> None:
 @pytest.fixture(autouse=True)
 def threads_end(monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_COMPILE", "never")  # which takes seconds; other tests compile
+    BEFORE.update(ours())
     yield
     gc.collect()
     wait_until(lambda: not ours())

@@ -33,7 +33,7 @@ def options_of(join: dict) -> dict:
     return {**join, "window": window_of(join["window"]), "time": "ts"}
 
 
-def test_connect(tmp_path):
+def test_connect(tmp_path, connect_port):
     left, right = unique_times(21, 40), unique_times(22, 30)
     for side, table in (("left", left), ("right", right)):
         cuts = [0, 3, 17, len(table) - len(SENTINELS), len(table)]

@@ -42,7 +42,7 @@ def pairs(table: pa.Table) -> list[tuple]:
     return sorted(zip(table["id"].to_pylist(), table["id_right"].to_pylist(), times, strict=True))
 
 
-def test_a_pipeline(tmp_path):
+def test_a_pipeline(tmp_path, connect_port):
     shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
     spec = tmp_path / "spark-pipeline.yml"
     spec.write_text(spec.read_text().replace("/tmp/near", str(tmp_path)))

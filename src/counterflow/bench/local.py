@@ -218,8 +218,6 @@ class Run:
             strategy="yield" if rate else "park",
         )
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
-        for arena in machine.arenas:
-            arena.resize(window + pairs)
         self.is_left = turns(window + pairs, rates)
         self.warm = int(max(np.searchsorted(np.cumsum(side), window) + 1 for side in (self.is_left, ~self.is_left)))
         self.replay = Replay(machine, *self.stamped(), warm=self.warm)

@@ -11,40 +11,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from counterflow.jit import compiled
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
-from counterflow.lockfree.atomics import store_release
-from counterflow.lockfree.ring import try_send
-from counterflow.lockfree.waiting import notify
-from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.node import node_at
-from counterflow.protocols.running import progress
+from counterflow.protocols.running import finish, progress, send_messages
 from counterflow.protocols.scale_join import add_tuples
 
 MESSAGE = 6  # the ring, the receiver's waiter, kind and three words
 IN_ORDER = ("kang", "celljoin", "scalejoin")  # their nodes get both streams in one order
 INT64_MAX = np.iinfo(np.int64).max
-
-
-@compiled
-def send_messages(m: Words, messages: Words, begin: int) -> int:
-    """Send messages, and wake their receivers; returns at which there was no room."""
-    for i in range(begin, len(messages)):
-        if not try_send(m, messages[i, 0], messages[i, 2], messages[i, 3], messages[i, 4], messages[i, 5]):
-            return i
-        notify(m, messages[i, 1])
-    return len(messages)
-
-
-@compiled
-def finish(m: Words) -> None:
-    """Tell the nodes that nothing more comes."""
-    store_release(m, w.FINISHED, 1)
-    for k in range(m[w.NODES]):
-        notify(m, m[node_at(m, k) + w.WAITER])
 
 
 class Driver:

@@ -56,6 +56,8 @@ class Design:
     expected_rows: tuple[int, int] = (0, 0)  # of the whole windows
     strategy: str = "park"
     nullable: bool = False
+    capacity_min: int = CAPACITY_MIN  # rows of a segment
+    wired: bool = False  # every queue has a sender's and a receiver's half: a simulator carries messages over
 
     @property
     def lanes(self) -> tuple[int, int]:
@@ -77,6 +79,17 @@ class Design:
     def meets_later(self) -> bool:
         """Whether a probe may find tuples stored that came after it."""
         return self.algorithm in ("handshake", "llhj", "dpjoin")
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A queue in two halves: of a sender (-1: the driver) and of a receiver."""
+
+    sender: int
+    receiver: int
+    sent: int
+    received: int
+    rightwards: bool
 
 
 class Machine:
@@ -115,6 +128,7 @@ class Machine:
         waiters = [place(waiter_size()) for _ in range(design.nodes + 2)]
         ring_rows = 1 << (4 * design.in_flight - 1).bit_length()
         rings = {link: place(ring_size(ring_rows)) for link in _links(design)}
+        halves = {link: place(ring_size(ring_rows)) if design.wired else ring for link, ring in rings.items()}
         gate = place(gate_size(2, design.nodes, design.in_flight)) if design.algorithm == "scalejoin" else 0
         self.m = m = shared_words(m_size)
         if gate:
@@ -133,9 +147,14 @@ class Machine:
             m[node + w.OUTBOX], m[node + w.WAITER] = outboxes[k], waiters[k]
             m[outboxes[k] + w.OUTBOX_SIZE] = outbox_size
             m[node + w.SEGMENT], m[node + w.SEGMENT + 1], m[node + w.TRANSIT] = segments[k]
-        for (sender, receiver, inbox, outlet), ring in rings.items():
+        self.wires: list[Wire] = []
+        for (sender, receiver, inbox, outlet), received in rings.items():
+            ring = halves[sender, receiver, inbox, outlet]
+            ring_init(m, received, ring_rows)
             ring_init(m, ring, ring_rows)
-            m[nodes[receiver] + inbox] = ring
+            m[nodes[receiver] + inbox] = received
+            if design.wired:
+                self.wires.append(Wire(sender, receiver, ring, received, inbox == w.FROM_LEFT))
             if sender < 0:
                 self.inputs[receiver, inbox] = ring
             else:
@@ -275,7 +294,8 @@ class Segment:
         else:
             m[at + w.STORE], m[at + w.SCAN] = self.kernels.scanned.store.address, self.kernels.scanned.scan.address
         self._make_workspace()
-        self.capacity = 1 << (max(CAPACITY_MIN, 2 * self.batch_rows, rows + 2 * self.batch_rows) - 1).bit_length()
+        least = machine.design.capacity_min
+        self.capacity = 1 << (max(least, 2 * self.batch_rows, rows + 2 * self.batch_rows) - 1).bit_length()
         if shares is None:
             self._make_ring(self.capacity)
         else:

@@ -35,6 +35,7 @@ from counterflow.protocols.words import (
     COMPARISONS,
     FIRST,
     FIRST_NODE,
+    IN_WINDOW,
     NEED,
     NEED_AT,
     NEED_OUTPUT,
@@ -217,6 +218,7 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
         total = rows_in_window(m, node, segment, first, count, limit)
         if total == 0:
             return True
+        m[node + IN_WINDOW] += total
         m[segment + FOUND], m[node + OUT_AT] = 0, 0
         if m[segment + PROBE] != 0:
             m[node + SEARCH] = IN_INDEX

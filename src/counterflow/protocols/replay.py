@@ -15,17 +15,18 @@ from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled import block
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
-from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
+from counterflow.lockfree.atomics import clock_ns, load_acquire
 from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.ring import room, try_send
 from counterflow.lockfree.waiting import YIELD, busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
-from counterflow.protocols.driver import IN_ORDER, finish, send_messages
+from counterflow.protocols.driver import IN_ORDER
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.node import node_at, stamp_arrays
-from counterflow.protocols.running import await_progress, let_others_run, progress, runner, take_results
+from counterflow.protocols.node import stamp_arrays
+from counterflow.protocols.running import await_progress, finish, let_others_run, progress, runner, send_messages
 from counterflow.protocols.scale_join import add_tuples
+from counterflow.protocols.watching import Watcher
 
 # --- what is known of a replay, and how far it is: words of `state`
 SENT, ENDS, EXPIRED = 0, 2, 4  # two each; SENT and ENDS are what `add_tuples` takes
@@ -96,6 +97,21 @@ def expire_all(m: Words, heads: Array, left_before: int, right_before: int, rank
     return True
 
 
+@compiled
+def expire_lanes(m: Words, heads: Array, lanes: Words, state: Words, left_before: int, right_before: int) -> bool:
+    """For the others: what a stream's tuples to come do not meet is told in its flow."""
+    for i in range(len(heads)):
+        if room(m, heads[i, RING]) < 1:
+            return False
+    for i in range(len(heads)):
+        opposite, before = (w.RIGHT, right_before) if i < lanes[0] else (w.LEFT, left_before)
+        if before > state[EXPIRED + opposite]:
+            try_send(m, heads[i, RING], w.EXPIRY, before, 0, 0)
+    state[EXPIRED] = max(state[EXPIRED], left_before)
+    state[EXPIRED + 1] = max(state[EXPIRED + 1], right_before)
+    return True
+
+
 @inlined
 def backlog(m: Words, heads: Array) -> int:
     """The most messages that wait for a node at which tuples enter."""
@@ -141,145 +157,23 @@ def replay(
     return at
 
 
-@inlined
-def complete_rank(m: Words, both: bool, totals: Words) -> int:
-    """All pairs whose later tuple comes before this rank are found; `both`: a pair lives as long as both tuples do."""
-    ranks = (rank_of(m, 0, progress(m, 0), totals), rank_of(m, 1, progress(m, 1), totals))
-    return max(ranks[0], ranks[1]) if both else min(ranks[0], ranks[1])
+class Feed:
+    """What the compiled driver knows: tuples of both streams in a machine's arenas, and where they enter.
 
-
-@inlined
-def rank_of(m: Words, side: int, number: int, totals: Words) -> int:
-    if number >= totals[side]:
-        return totals[0] + totals[1]
-    lanes = m[w.LANES + side]
-    node = node_at(m, m[w.HEADS + side] * (number % lanes))
-    _, high, mask = stamp_arrays(m[node + w.STAMPS + side])
-    return number + high[(number // lanes) & mask] + 1
-
-
-@compiled
-def watch(
-    m: Words,
-    both: bool,
-    ordered: bool,
-    totals: Words,
-    due_ns: Words,
-    out: Words,
-    ready: Words,
-    counts: Words,
-    found: Words,
-    histogram: Words,
-) -> int:
-    """Collect until all is complete. If `ordered`, results wait in `out` until they are, and are sorted to `ready`.
-
-    `found`: how many, the sum over them, the most that waited, when it began, from which rank on they count, and how
-    many came too late for their place. Ages go to `histogram`, 64 for each doubling of the nanoseconds.
+    `ends`: how many left and right tuples there are up to a rank, and which of them no tuple from it on meets.
     """
-    waiting, turn, since, released = 0, 0, clock_ns(), 0
-    last = totals[0] + totals[1]
-    while True:
-        complete = complete_rank(m, both, totals)
-        taken = take_results(m, out[waiting * w.RESULT_WORDS :], len(out) // w.RESULT_WORDS - waiting)
-        waiting += taken
-        found[2] = max(found[2], waiting)
-        if not ordered:
-            age_results(out, waiting, due_ns, found, histogram)
-            waiting, released = 0, complete
-        elif complete > released and (complete - released >= waiting // 16 or taken == 0):
-            to = min(complete, released + len(counts) - 1)
-            kept = sort_complete(out, waiting, released, to, ready, counts, found)
-            age_results(ready, waiting - kept, due_ns, found, histogram)
-            waiting, released = kept, to
-        if released >= last and taken == 0 and waiting == 0:
-            store_release(m, w.STOP, 1)
-            return complete
-        if taken == 0 and released == complete:
-            idle(m, m[w.COLLECTOR], turn + m[w.CROWDED], m[w.STRATEGY])
-            turn += 1
-        else:
-            turn = 0
-            since = let_others_run(m, since)
 
-
-@compiled
-def sort_complete(out: Words, waiting: int, first: int, end: int, ready: Words, counts: Words, found: Words) -> int:
-    """Move the results of ranks from `first` to `end` to `ready`, in order; returns how many stay in `out`.
-
-    By counting, as the ranks are few; results of one later tuple are then sorted by the earlier one.
-    """
-    for r in range(end - first + 1):
-        counts[r] = 0
-    for i in range(waiting):
-        rank = out[i * w.RESULT_WORDS] >> 1
-        if rank < first:
-            found[5] += 1
-        if rank < end:
-            counts[max(rank - first, 0) + 1] += 1
-    for r in range(end - first):
-        counts[r + 1] += counts[r]
-    kept = 0
-    for i in range(waiting):
-        at = i * w.RESULT_WORDS
-        rank = out[at] >> 1
-        to = kept
-        if rank < end:
-            to = counts[max(rank - first, 0)]
-            counts[max(rank - first, 0)] = to + 1
-            while to > 0 and ready[(to - 1) * w.RESULT_WORDS] == out[at] and earlier(ready, to - 1) > earlier(out, i):
-                for k in range(w.RESULT_WORDS):
-                    ready[to * w.RESULT_WORDS + k] = ready[(to - 1) * w.RESULT_WORDS + k]
-                to -= 1
-        else:
-            kept += 1
-        target = ready if rank < end else out
-        for k in range(w.RESULT_WORDS):
-            target[to * w.RESULT_WORDS + k] = out[at + k]
-    return kept
-
-
-@inlined
-def earlier(results: Words, i: int) -> int:
-    """The number of the earlier tuple of a result."""
-    at = i * w.RESULT_WORDS
-    return results[at + 1] if results[at] & 1 else results[at + 2]
-
-
-@compiled
-def age_results(results: Words, count: int, due_ns: Words, found: Words, histogram: Words) -> None:
-    now = clock_ns() - found[3]
-    for i in range(count):
-        at = i * w.RESULT_WORDS
-        rank = results[at] >> 1
-        if rank >= found[4]:  # the others are of two tuples that filled the windows
-            found[0] += 1
-            found[1] += (results[at + 1] * 31 + results[at + 2] * 17) & 0xFFFFFF
-            if due_ns[rank] > 0:
-                histogram[bin_of(now - due_ns[rank])] += 1
-
-
-@inlined
-def bin_of(ns: int) -> int:
-    value, shift = max(ns, 1), 0
-    while value >= 128:
-        value >>= 1
-        shift += 1
-    return min(shift * 64 + value, 64 * 40 - 1)
-
-
-class Replay:
-    """A machine whose arenas hold all tuples of a run; the first `warm` ranks fill the windows and look for nothing."""
-
-    def __init__(self, machine: Machine, left: Batch, right: Batch, warm: int) -> None:
+    def __init__(self, machine: Machine, left: Batch, right: Batch) -> None:
         self.machine, self.m = machine, machine.m
         design = machine.design
         for side, batch in enumerate((left, right)):
+            machine.arenas[side].resize(len(batch))
             machine.arenas[side].write(batch)
             bands = machine.arenas[side].bands
             assert bands is not None
             machine.set_bands(side, bands)
         machine.publish_arenas()
-        total = len(left) + len(right)
+        self.total = total = len(left) + len(right)
         is_left = np.zeros(total, bool)
         is_left[left.at + left.high + 1] = True
         lefts = np.concatenate([[0], np.cumsum(is_left)])
@@ -288,7 +182,6 @@ class Replay:
         rights = np.arange(total + 1) - lefts
         self.ends = np.stack([lefts, rights, after_right[rights], after_left[lefts]], axis=1)
         self.totals = np.array([len(left), len(right)], np.int64)
-        self.total, self.warm = total, warm
         self.way = (
             TO_LANES if design.algorithm not in IN_ORDER else TO_GATE if design.algorithm == "scalejoin" else TO_ALL
         )
@@ -299,6 +192,28 @@ class Replay:
         columns = design.layout[1] if design.algorithm == "dpjoin" else 1
         self.m[w.HEADS : w.HEADS + 2] = columns, 1
 
+    def _heads(self):  # type: ignore[no-untyped-def]
+        machine, design = self.machine, self.machine.design
+        if self.way != TO_LANES:
+            nodes = [0] if design.algorithm == "celljoin" else range(design.nodes)
+            entries = [(k, w.FROM_LEFT) for k in nodes]
+        elif design.algorithm == "dpjoin":
+            rows, columns = design.layout
+            entries = [(i * columns, w.FROM_LEFT) for i in range(rows)] + [(j, w.FROM_RIGHT) for j in range(columns)]
+        else:
+            entries = [(0, w.FROM_LEFT), (design.nodes - 1, w.FROM_RIGHT)]
+        for node, inbox in entries:
+            yield machine.inputs[node, inbox], machine.waiters[node], machine.nodes[node]
+
+
+class Replay:
+    """A machine whose arenas hold all tuples of a run; the first `warm` ranks fill the windows and look for nothing."""
+
+    def __init__(self, machine: Machine, left: Batch, right: Batch, warm: int) -> None:
+        self.feed = feed = Feed(machine, left, right)
+        self.machine, self.m, self.totals = machine, machine.m, feed.totals
+        self.total, self.warm = feed.total, warm
+
     def run(self, rate: float, ordered: bool) -> dict[str, Any]:
         """Fill the windows, then release the rest: at a rate, in tuples a second, or as fast as the nodes take it."""
         m, design = self.m, self.machine.design
@@ -306,36 +221,29 @@ class Replay:
         due = np.zeros(self.total + 1, np.int64)
         if rate:
             due[self.warm :] = np.arange(1, self.total - self.warm + 2) * (1e9 / rate)
-        out, ready = np.empty((2, w.RESULT_WORDS << 20), np.int64)
-        counts = np.empty((1 << 16) + 1, np.int64)
-        found, histogram = np.zeros(6, np.int64), np.zeros(64 * 40, np.int64)
+        watcher = Watcher(m, handshake, ordered, self.totals, due, self.warm)
         ahead = self.total if handshake else design.in_flight
         plan = np.array([0, self.warm, ahead, design.batch_rows, 0], np.int64)
         threads = [threading.Thread(target=self._run_node, args=(k,)) for k in range(design.nodes)]
         for thread in threads:
             thread.start()
-        arguments = (m, self.way, self.heads, self.lanes, self.state, self.ends, due)
+        arguments = (m, self.feed.way, self.feed.heads, self.feed.lanes, self.feed.state, self.feed.ends, due)
         m[w.QUIET : w.QUIET + 2] = self.total
         replay(*arguments, plan)
         self._await_idle(handshake)
         m[w.QUIET : w.QUIET + 2] = 0
         before = self._comparisons()
-        watching = threading.Thread(
-            target=lambda: watch(m, handshake, ordered, self.totals, due, out, ready, counts, found, histogram)
-        )
-        found[4] = self.warm
-        found[3] = plan[4] = time.monotonic_ns()
-        watching.start()
+        plan[4] = watcher.start()
         started = time.perf_counter()
         plan[:2] = self.warm, self.total
         replay(*arguments, plan)
         if handshake:  # the rate is that of comparisons while tuples come; what remains is pushed through after it
             self._await_idle(handshake)
         seconds, compared = time.perf_counter() - started, self._comparisons()
-        if self.way == TO_LANES:
-            m[w.QUIET : w.QUIET + 2] = self.ends[self.warm, :2]  # of the rest only what is checked
+        if self.feed.way == TO_LANES:
+            m[w.QUIET : w.QUIET + 2] = self.feed.ends[self.warm, :2]  # of the rest only what is checked
             self._finish()
-        watching.join()
+        found = watcher.join()
         if not handshake:
             seconds, compared = time.perf_counter() - started, self._comparisons()
         for thread in threads:
@@ -343,11 +251,7 @@ class Replay:
         return {
             "seconds": seconds,
             "comparisons": [int(b - a) for a, b in zip(before, compared, strict=True)],
-            "pairs": int(found[0]),
-            "checksum": int(found[1]),
-            "buffer": int(found[2]),
-            "too_late": int(found[5]),
-            "histogram": histogram,
+            **found,
         }
 
     def _run_node(self, k: int) -> None:
@@ -361,8 +265,8 @@ class Replay:
     def _await_idle(self, handshake: bool) -> None:
         """Until the nodes have done what they were sent."""
         if not handshake:
-            await_progress(self.m, w.LEFT, int(self.state[SENT]))
-            await_progress(self.m, w.RIGHT, int(self.state[SENT + 1]))
+            await_progress(self.m, w.LEFT, int(self.feed.state[SENT]))
+            await_progress(self.m, w.RIGHT, int(self.feed.state[SENT + 1]))
             return
         quiet = 0
         while quiet < 3:  # tuples rest where they are when loads are even
@@ -382,23 +286,10 @@ class Replay:
     def _finish(self) -> None:
         """Everything expires, and handshake join pushes on what it holds."""
         messages = []
-        for i, head in enumerate(self.heads):
-            side = w.LEFT if i < self.lanes[0] else w.RIGHT
+        for i, head in enumerate(self.feed.heads):
+            side = w.LEFT if i < self.feed.lanes[0] else w.RIGHT
             messages.append([head[0], head[1], w.EXPIRY, self.totals[1 - side], 0, 0])
         sent = 0
         while sent < len(messages):
             sent = send_messages(self.m, np.array(messages, np.int64), sent)
         finish(self.m)
-
-    def _heads(self):  # type: ignore[no-untyped-def]
-        machine, design = self.machine, self.machine.design
-        if self.way != TO_LANES:
-            nodes = [0] if design.algorithm == "celljoin" else range(design.nodes)
-            entries = [(k, w.FROM_LEFT) for k in nodes]
-        elif design.algorithm == "dpjoin":
-            rows, columns = design.layout
-            entries = [(i * columns, w.FROM_LEFT) for i in range(rows)] + [(j, w.FROM_RIGHT) for j in range(columns)]
-        else:
-            entries = [(0, w.FROM_LEFT), (design.nodes - 1, w.FROM_RIGHT)]
-        for node, inbox in entries:
-            yield machine.inputs[node, inbox], machine.waiters[node], machine.nodes[node]

@@ -7,6 +7,7 @@ from typing import Any
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release, yield_thread
+from counterflow.lockfree.ring import try_send
 from counterflow.lockfree.waiting import busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at
@@ -15,6 +16,7 @@ from counterflow.protocols.words import (
     CROWDED,
     DONE,
     DRIVER,
+    FINISHED,
     IDLE,
     NEEDS,
     NODES,
@@ -184,5 +186,23 @@ def stop(m: Words) -> None:
     store_release(m, STOP, 1)
     notify(m, m[DRIVER])
     notify(m, m[COLLECTOR])
+    for k in range(m[NODES]):
+        notify(m, m[node_at(m, k) + WAITER])
+
+
+@compiled
+def send_messages(m: Words, messages: Words, begin: int) -> int:
+    """Send messages, and wake their receivers; returns at which there was no room."""
+    for i in range(begin, len(messages)):
+        if not try_send(m, messages[i, 0], messages[i, 2], messages[i, 3], messages[i, 4], messages[i, 5]):
+            return i
+        notify(m, messages[i, 1])
+    return len(messages)
+
+
+@compiled
+def finish(m: Words) -> None:
+    """Tell the nodes that nothing more comes."""
+    store_release(m, FINISHED, 1)
     for k in range(m[NODES]):
         notify(m, m[node_at(m, k) + WAITER])

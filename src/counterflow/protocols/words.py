@@ -36,6 +36,7 @@ DONE = 8  # and 9: left and right tuples that are done with here, for the collec
 NEED = 16  # what it needs of its owner: see below
 NEED_AT = 17  # the segment
 COMPARISONS, PAIRS = 18, 19
+IN_WINDOW = 20  # stored tuples in the windows of those that were looked for partners of: what a nested loop compares
 
 SIZE = 24  # and 25: rows of its windows, for the neighbours
 

@@ -17,7 +17,15 @@ from typing import Any
 
 PACKAGE = Path(__file__).parent
 NOT_COMPILED = ("machine.py", "driver.py", "arena.py")
-SOURCES = ("jit.py", "lockfree/*.py", "protocols/*.py", "kernels/compiled/intrinsics.py", "kernels/compiled/block.py")
+SOURCES = (
+    "jit.py",
+    "lockfree/*.py",
+    "protocols/*.py",
+    "hardware/cores.py",
+    "hardware/merging.py",
+    "kernels/compiled/intrinsics.py",
+    "kernels/compiled/block.py",
+)
 # Arrays are never owned by compiled code: without `_nrt=False` threads would contend for their reference counts.
 OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.errors import InputError, OptionError
-from counterflow.hardware import Circuit, simulate, steady
+from counterflow.hardware import Circuit, figures, simulate, steady
+from counterflow.hardware.chip import TABLE_1, cores_max, fifo_share, weighted_by_area
 from counterflow.hardware.merging import NOTHING, arbitrate, merge, network_of, push
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
@@ -340,6 +341,47 @@ def test_no_core_starves():
             push(network, core, core)  # as soon as there is room
         out[merge(network)] += 1
     assert max(out[core] for core in range(9)) - min(out[core] for core in range(9)) <= 1
+
+
+# --- the papers' figures and tables
+
+
+def test_figure_18_has_the_same_load_for_every_core():
+    rows = figures.figure_18((1, 50, 200))
+    assert [row["window_rows"] for row in rows] == [8, 400, 1600]
+    assert all(row["simulated_cycles_per_tuple"] == row["cycles_per_tuple"] == 8 for row in rows)
+    assert rows[-1]["paper_chip_share_above"] < rows[-1]["fifo_share"] <= 1
+
+
+def test_figure_13_is_the_formula():
+    rows = figures.figure_13((1, 100, 150))
+    assert all(row["simulated_cycles_per_tuple"] == row["cycles_per_tuple"] for row in rows)
+    assert [row["cycles_per_tuple"] for row in rows] == [1000, 10, 7]
+    # Fewer tuples with 150 cores than with 100, as the report says, is a clock of less than 0.7 of theirs.
+    assert rows[-1]["clock_as_good_as_100_cores"] == 0.7
+
+
+def test_tables_1_and_2():
+    for row in figures.table_1():
+        assert row["clock_mhz"] == row["paper_clock_mhz"]
+        assert row["simulated_tuples_per_s"] == row["tuples_per_s"] == row["paper_tuples_per_s"]
+    for row in figures.table_2():  # the paper rounds down where it should not, once
+        assert abs(row["static_mw"] - row["paper_static_mw"]) < 1 > abs(row["total_mw"] - row["paper_total_mw"])
+    best = min(TABLE_1, key=lambda synthesis: weighted_by_area(synthesis).total_mw)
+    assert best.cores == 2  # "the most power-efficient"
+
+
+def test_result_fifos_limit_the_cores():
+    assert [cores_max(fan_in) for fan_in in (2, 8)] == [120, 208]
+    assert fifo_share(Circuit(200, 1600, 1600, fan_in=6)) > 1 >= fifo_share(Circuit(200, 1600, 1600, fan_in=7))
+
+
+def test_throttling_costs_what_the_policy_says():
+    for row in figures.throttling((100, 10), tuples=600):
+        too_many = row["selectivity"] > row["selectivity_max"]
+        assert (row["throttled_cycles"] > 0) == too_many
+        assert (row["discarded_tuples"] > 0) == (too_many and row["overload"] == "discard_input")
+        assert (row["dropped_results"] > 0) == (too_many and row["overload"] == "drop_results")
 
 
 # --- refusals

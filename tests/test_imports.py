@@ -20,6 +20,7 @@ LAYERS = [
     "lockfree",
     "kernels",
     "protocols",
+    "hardware",
     "explanation",
     "engines",
     "api",

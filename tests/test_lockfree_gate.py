@@ -378,7 +378,7 @@ def test_every_reader_gets_the_sorted_union(sources, readers, place):
 def test_nodes_are_reused_only_when_nobody_can_meet_them(capacity, sources, readers):
     """Forbidden: a node is overwritten while a reader or another source is at it. One reader is slow."""
     for seed, beats in enumerate([0, 2]):
-        streams = [random_times(3_000, 2, capacity, seed * 10 + k) for k in range(sources)]
+        streams = [random_times(1_500, 2, capacity, seed * 10 + k) for k in range(sources)]
         pauses = dict(source_pauses=30, reader_pauses=(3, 0))
         stress(streams, readers, capacity, seed=seed, beats=beats, **pauses)
         stress(streams, readers, capacity, seed=seed, beats=beats, place=PLACES[-1], **pauses)

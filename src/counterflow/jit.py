@@ -24,6 +24,8 @@ SOURCES = (
     "kernels/compiled/intrinsics.py",
     "kernels/compiled/block.py",
     "engines/simulated/*.py",
+    "hardware/cores.py",
+    "hardware/merging.py",
 )
 # Arrays are never owned by compiled code: without `_nrt=False` threads would contend for their reference counts.
 OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)

@@ -212,7 +212,7 @@ class Run:
             batch_rows=batch,
             layout=layout,
             access=access,  # type: ignore[arg-type]
-            in_flight=max(4096, 8 * batch),
+            in_flight=max(4096, 4 * batch),
             outbox_rows=1 << 14,
             expected_rows=(window + 2 * batch, window + 2 * batch),
             strategy="yield" if rate else "park",

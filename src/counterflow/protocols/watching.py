@@ -1,7 +1,8 @@
 """The collector of measurements: it takes results, puts them in order if asked to, and says how old they are.
 
-In order costs a constant for each result: it is hung on a list of its later tuple when it is found, and when all nodes
-are done with that tuple, the list goes out. Nothing is sorted, and what waits is not looked at again.
+In order costs a constant for each result: it goes to a shelf of its later tuple when it is found, and when all nodes
+are done with that tuple, the shelf is emptied. What waits is not looked at again, and only the few results of one
+tuple are sorted. What does not fit (many results of a tuple, or tuples far ahead) hangs on lists.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from counterflow.protocols.running import let_others_run, progress, take_results
 # --- what was found: words of `found`
 PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE = 0, 1, 2, 3, 4, 5, 6, 7
 FOUND_WORDS = 8
-PLACES = 1 << 20  # for results that wait
+SHELVES, DEEP = 1 << 14, 8  # of so many tuples, with so many results each
+PLACES = 1 << 20  # for results that do not fit on a shelf
 BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
 END = -1  # of a list
@@ -53,9 +55,12 @@ def watch(
     ordered: bool,
     totals: Words,
     due_ns: Words,
+    shelves: Words,
+    filled: Words,
     places: Words,
     following: Words,
     lists: Words,
+    scratch: Words,
     found: Words,
     histogram: Words,
 ) -> None:
@@ -65,13 +70,15 @@ def watch(
     while True:
         complete = complete_rank(m, both, totals)
         if ordered:
-            taken = hang_results(m, places, following, lists, released, found)
-            release_lists(places, following, lists, released, complete, due_ns, found, histogram)
+            taken = shelve_results(m, shelves, filled, places, following, lists, released, found)
+            empty_shelves(shelves, filled, places, following, lists, scratch, released, complete, due_ns,
+                          found, histogram)  # fmt: skip
         else:
             taken = take_results(m, places, PLACES)
             now = clock_ns() - found[BEGAN]
             for i in range(taken):
-                count_result(places, i, now, due_ns, found, histogram)
+                at = i * w.RESULT_WORDS
+                count_result(places[at] >> 1, places[at + 1], places[at + 2], now, due_ns, found, histogram)
         moved, released = complete > released, complete
         if released >= last and taken == 0:
             store_release(m, w.STOP, 1)
@@ -85,85 +92,129 @@ def watch(
 
 
 @compiled
-def hang_results(m: Words, places: Words, following: Words, lists: Words, released: int, found: Words) -> int:
-    """Move results from the nodes' queues to places, each on the list of its later tuple; returns how many."""
-    free, taken = found[FREE], 0
+def shelve_results(
+    m: Words, shelves: Words, filled: Words, places: Words, following: Words, lists: Words, released: int, found: Words
+) -> int:
+    """Move results from the nodes' queues to the shelves of their later tuples; returns how many."""
+    taken, too_late = 0, 0
     for k in range(m[w.NODES]):
         node = node_at(m, k)
         box = m[node + w.OUTBOX]
         sent, at = load_acquire(m, box + w.OUTBOX_SENT), m[box + w.OUTBOX_TAKEN]
         mask, first = m[box + w.OUTBOX_SIZE] - 1, at
-        while at < sent and free != END:
-            source, place = box + w.OUTBOX_DATA + (at & mask) * w.RESULT_WORDS, free
-            free = following[place]
-            for word in range(w.RESULT_WORDS):
-                places[place * w.RESULT_WORDS + word] = m[source + word]
+        while at < sent:
+            source = box + w.OUTBOX_DATA + (at & mask) * w.RESULT_WORDS
             rank = m[source] >> 1
-            found[TOO_LATE] += rank < released
-            hang(places, following, lists, rank, place)
+            shelf, side = rank & (SHELVES - 1), m[source] & 1  # of the later tuple
+            earlier, later = m[source + 2 - side], 2 * m[source + 1 + side] + side
+            too_late += rank < released
+            on_shelf = filled[shelf]
+            if rank < released + SHELVES and on_shelf < DEEP:
+                place = 2 * (shelf * DEEP + on_shelf)
+                shelves[place], shelves[place + 1] = earlier, later
+                filled[shelf] = on_shelf + 1
+            elif not hang(places, following, lists, found, rank, earlier, later):
+                break
             at += 1
         if at > first:
             store_release(m, box + w.OUTBOX_TAKEN, at)
             notify(m, m[node + w.WAITER])
         taken += at - first
-    found[FREE], found[WAITING] = free, found[WAITING] + taken
+    found[TOO_LATE] += too_late
+    found[WAITING] += taken
     found[WAITING_MOST] = max(found[WAITING_MOST], found[WAITING])
     return taken
 
 
 @inlined
-def hang(places: Words, following: Words, lists: Words, rank: int, place: int) -> None:
-    """By the earlier tuple, the newest first: nodes find them from the oldest to the newest."""
-    here, number = lists[rank], earlier(places, place)
-    if here == END or earlier(places, here) < number:
-        following[place], lists[rank] = here, place
-        return
-    while following[here] != END and earlier(places, following[here]) > number:
-        here = following[here]
-    following[place], following[here] = following[here], place
-
-
-@inlined
-def earlier(places: Words, place: int) -> int:
-    """The number of the earlier tuple of a result."""
-    at = place * w.RESULT_WORDS
-    return places[at + 1] if places[at] & 1 else places[at + 2]
+def hang(places: Words, following: Words, lists: Words, found: Words, rank: int, earlier: int, later: int) -> bool:
+    """On a list; False if there is no place left."""
+    place = found[FREE]
+    if place == END:
+        return False
+    found[FREE] = following[place]
+    places[2 * place], places[2 * place + 1] = earlier, later
+    following[place], lists[rank] = lists[rank], place
+    return True
 
 
 @compiled
-def release_lists(
+def empty_shelves(
+    shelves: Words,
+    filled: Words,
     places: Words,
     following: Words,
     lists: Words,
+    scratch: Words,
     first: int,
     end: int,
     due_ns: Words,
     found: Words,
     histogram: Words,
 ) -> None:
-    """Hand out the lists of these ranks, each turned round: the oldest partner first."""
-    now, free = clock_ns() - found[BEGAN], found[FREE]
+    """Hand out the results of these ranks, each tuple's by its partners."""
+    now = clock_ns() - found[BEGAN]
     for rank in range(first, end):
-        here, out = lists[rank], END
-        while here != END:
-            after = following[here]
-            following[here], out, here = out, here, after
-        while out != END:
-            count_result(places, out, now, due_ns, found, histogram)
-            found[WAITING] -= 1
-            after = following[out]
-            following[out], free, out = free, out, after
-    found[FREE] = free
+        shelf = rank & (SHELVES - 1)
+        count = filled[shelf]
+        if lists[rank] == END:
+            results = shelves[2 * shelf * DEEP : 2 * (shelf + 1) * DEEP]
+        else:
+            count, results = take_list(shelves, shelf, count, places, following, lists, scratch, found, rank), scratch
+        sort_by_earlier(results, count)
+        for i in range(count):
+            earlier, later, side = results[2 * i], results[2 * i + 1] >> 1, results[2 * i + 1] & 1
+            left, right = (later, earlier) if side == w.LEFT else (earlier, later)
+            count_result(rank, left, right, now, due_ns, found, histogram)
+        found[WAITING] -= count
+        filled[shelf] = 0
+
+
+@compiled
+def take_list(
+    shelves: Words,
+    shelf: int,
+    count: int,
+    places: Words,
+    following: Words,
+    lists: Words,
+    scratch: Words,
+    found: Words,
+    rank: int,
+) -> int:
+    """A tuple's results on its shelf and on its list to `scratch`; returns how many."""
+    for i in range(2 * count):
+        scratch[i] = shelves[2 * shelf * DEEP + i]
+    while lists[rank] != END:
+        place = lists[rank]
+        scratch[2 * count], scratch[2 * count + 1] = places[2 * place], places[2 * place + 1]
+        lists[rank], following[place], found[FREE] = following[place], found[FREE], place
+        count += 1
+    return count
 
 
 @inlined
-def count_result(places: Words, place: int, now: int, due_ns: Words, found: Words, histogram: Words) -> None:
+def sort_by_earlier(results: Words, count: int) -> None:
+    """Shell's sort: by insertion, as long as they are few."""
+    gap = 1
+    while 3 * gap + 1 < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, count):
+            earlier, later, to = results[2 * i], results[2 * i + 1], i
+            while to >= gap and results[2 * (to - gap)] > earlier:
+                results[2 * to], results[2 * to + 1] = results[2 * (to - gap)], results[2 * (to - gap) + 1]
+                to -= gap
+            results[2 * to], results[2 * to + 1] = earlier, later
+        gap //= 3
+
+
+@inlined
+def count_result(rank: int, left: int, right: int, now: int, due_ns: Words, found: Words, histogram: Words) -> None:
     """A result goes out: this is where a consumer would take it."""
-    at = place * w.RESULT_WORDS
-    rank = places[at] >> 1
     if rank >= found[COUNTED_FROM]:  # the others are of two tuples that filled the windows
         found[PAIRS] += 1
-        found[CHECKSUM] += (places[at + 1] * 31 + places[at + 2] * 17) & 0xFFFFFF
+        found[CHECKSUM] += (left * 31 + right * 17) & 0xFFFFFF
         if due_ns[rank] > 0:
             histogram[bin_of(now - due_ns[rank])] += 1
 
@@ -183,11 +234,15 @@ class Watcher:
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
         self.found, self.histogram = np.zeros(FOUND_WORDS, np.int64), np.zeros(BINS, np.int64)
         self.found[COUNTED_FROM] = counted_from
+        shelves, filled = np.zeros(2 * SHELVES * DEEP, np.int64), np.zeros(SHELVES, np.int64)
         following = np.arange(1, PLACES + 1)
         following[-1] = END
         lists = np.full(int(totals.sum()) + 1, END)
-        places = np.zeros(PLACES * w.RESULT_WORDS, np.int64)
-        arguments = (m, both, ordered, totals, due_ns, places, following, lists, self.found, self.histogram)
+        places, scratch = np.zeros((2, w.RESULT_WORDS * PLACES), np.int64)
+        arguments = (
+            m, both, ordered, totals, due_ns, shelves, filled, places, following, lists, scratch, self.found,
+            self.histogram,
+        )  # fmt: skip
         self.thread = threading.Thread(target=watch, args=arguments)
 
     def start(self) -> int:

@@ -13,14 +13,18 @@ from counterflow.engines.local.parallel import ParallelCore
 from counterflow.protocols import running
 from counterflow.protocols import words as w
 
-STEPS_MAX = 60_000
+STEPS_MAX = 300_000  # a slow node with a small gate needs many
 
 
 class Pairs:
-    """What a join has found, as row numbers of the tables; each pair is checked against the punctuation before it."""
+    """What a join has found, as row numbers of the tables; each pair is checked against the punctuation before it.
 
-    def __init__(self, arrivals):
+    And against the pair before it, where the core says that they come in order.
+    """
+
+    def __init__(self, arrivals, in_order):
         self.arrivals, self.found, self.complete = arrivals, [], (0, 0)
+        self.in_order, self.last = in_order, (-1, -1)
 
     def add(self, found):
         left, right = self.arrivals.left.batch, self.arrivals.right.batch
@@ -28,6 +32,10 @@ class Pairs:
             later_is_left = ri <= left.high[le]
             number, done = (le, self.complete[0]) if later_is_left else (ri, self.complete[1])
             assert number >= done, f"the pair {le}, {ri} comes after the punctuation {self.complete}"
+            if self.in_order:
+                place = (le + left.high[le] + 1, ri) if later_is_left else (ri + right.high[ri] + 1, le)
+                assert place > self.last, f"the pair {le}, {ri} at {place} comes after one at {self.last}"
+                self.last = place
             self.found.append((int(left.rows[le]), int(right.rows[ri])))
         assert found.complete >= self.complete
         self.complete = found.complete
@@ -72,7 +80,8 @@ def pairs_by_schedule(spec, left, right, design, seed):
     """The join under a schedule that the seed decides; nodes, driver and collector move in any order."""
     rng = random.Random(seed)
     arrivals = arrivals_of(spec, left, right).numbered()
-    core, pairs = Stepped(spec, design), Pairs(arrivals)
+    core = Stepped(spec, design)
+    pairs = Pairs(arrivals, core.in_order)
     source = feeding(core, arrivals, rng)
     favourites = [rng.random() ** 3 + 0.01 for _ in range(design.nodes)]  # some nodes are slow
     for _ in range(STEPS_MAX):
@@ -94,7 +103,8 @@ def pairs_by_schedule(spec, left, right, design, seed):
 def pairs_on_threads(spec, left, right, design, seed):
     rng = random.Random(seed)
     arrivals = arrivals_of(spec, left, right).numbered()
-    core, pairs = ParallelCore(spec, design), Pairs(arrivals)
+    core = ParallelCore(spec, design)
+    pairs = Pairs(arrivals, core.in_order)
 
     def feed():
         rank = 0

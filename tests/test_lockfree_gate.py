@@ -17,6 +17,7 @@ from counterflow.lockfree.scale_gate import (
     LAST_TIME,
     LEVELS,
     NEXT,
+    NO_TIE,
     NONE,
     TIE,
     TIME,
@@ -50,7 +51,7 @@ class Gate:
         for k in range(waiters):
             waiter_init(self.words, self.waiters + k * waiter_size())
         gate_init(self.words, LINE, sources, readers, capacity)
-        self.frontiers = [scale_gate.FIRST_TIME] * sources
+        self.frontiers = [(scale_gate.FIRST_TIME, NO_TIE)] * sources  # a time, and a tie within the next time
         self.tuples: list[tuple[int, int, int]] = []
         self.own: list[list[tuple[int, int]]] = [[] for _ in range(sources)]
         self.got: list[list[tuple[int, int, int]]] = [[] for _ in range(readers)]
@@ -65,25 +66,28 @@ class Gate:
             self.tuples.append((time, tie, time - tie))
             self.own[source].append((time, tie))
         if promise or not added:
-            self.frontiers[source] = max(self.frontiers[source], time - 1)
+            self._promise(source, time - 1, NO_TIE if added else tie)
         return added
+
+    def _promise(self, source: int, time: int, tie: int) -> None:
+        self.frontiers[source] = max(self.frontiers[source], (time, tie))
 
     def advance(self, source: int, time: int) -> None:
         advance(self.words, LINE, source, time)
-        self.frontiers[source] = max(self.frontiers[source], time)
+        self._promise(source, time, NO_TIE)
 
     def close(self, source: int) -> None:
         close(self.words, LINE, source)
-        self.frontiers[source] = LAST_TIME
+        self._promise(source, LAST_TIME, NO_TIE)
 
     def read(self, reader: int) -> tuple[int, int, int] | None:
         """The next ready tuple, compared with the twin's."""
-        ready = sorted(t for t in self.tuples if t[0] <= min(self.frontiers))
+        ready = sorted(t for t in self.tuples if (t[0] - 1, t[1]) < min(self.frontiers))
         node, number = next_ready(self.words, LINE, reader), len(self.got[reader])
         assert ready_until(self.words, LINE) == min(self.frontiers)
         if node == NONE:
             assert number == len(ready)
-            assert read_until(self.words, LINE, reader) == min(self.frontiers)
+            assert read_until(self.words, LINE, reader) == min(self.frontiers)[0]
             return None
         found = tuple(int(self.words[node + field]) for field in (TIME, TIE, VALUE))
         assert number < len(ready) and found == ready[number]
@@ -125,10 +129,10 @@ def test_against_a_sorted_list(steps):
         if action == "read":
             for _ in range(amount):
                 gate.read(who)
-        elif gate.frontiers[who] == LAST_TIME:
+        elif gate.frontiers[who][0] == LAST_TIME:
             continue
         elif action in ("add", "insert"):
-            latest[who] = max(latest[who] + amount, gate.frontiers[who] + 1)
+            latest[who] = max(latest[who] + amount, gate.frontiers[who][0] + 1)
             gate.try_add(who, latest[who], number, promise=action == "add")
         elif action == "advance":
             gate.advance(who, latest[who] + amount)
@@ -179,12 +183,30 @@ def test_the_last_tuple_becomes_ready():
 
 
 def test_a_full_pool_becomes_ready():
-    """Who is refused has promised the time of its tuple, so readers can empty the pool, even one of a single node."""
-    gate = Gate(sources=1, readers=1, capacity=1)
-    for time in range(1, 50):
-        while not gate.try_add(0, time, 0):
-            assert gate.read(0) is not None
-    assert len(gate.got[0]) == 48
+    """Who is refused has promised the key of its tuple, so readers can empty the pool, even one of a single node."""
+    for times in (range(1, 50), [7] * 49):
+        gate = Gate(sources=1, readers=1, capacity=1)
+        for tie, time in enumerate(times):
+            while not gate.try_add(0, time, tie):
+                assert gate.read(0) is not None
+        assert len(gate.got[0]) == 48
+
+
+def test_who_is_ahead_does_not_take_the_room_of_others():
+    """All tuples have one time, and pools hold one; each source is refused in turn, and each goes on."""
+    gate = Gate(sources=3, readers=1, capacity=1)
+    waiting = {source: list(range(source, 60, 3)) for source in range(3)}
+    while any(waiting.values()):
+        moved = False
+        for source, ties in waiting.items():
+            while ties and gate.try_add(source, 7, ties[0]):
+                ties.pop(0)
+                moved = True
+            if not ties:
+                gate.advance(source, 7)
+        assert gate.read_all(0) or moved
+    gate.read_all(0)
+    assert [t[1] for t in gate.got[0]] == list(range(60))
 
 
 def test_a_stopped_insertion_keeps_the_nodes_it_may_meet():
@@ -200,7 +222,7 @@ def test_a_stopped_insertion_keeps_the_nodes_it_may_meet():
     for _ in range(3):
         assert not try_add(gate.words, LINE, 0, 5, 0, 5)
     scale_gate._leave(gate.words, stopped)
-    gate.frontiers[0] = 4
+    gate.frontiers[0] = (4, 0)
     assert gate.try_add(0, 5, 0)
     gate.close(0)
     assert gate.read_all(0) == [(5, 0, 5)]
@@ -279,14 +301,24 @@ def feed(words, gate, source, tuples, pauses, beats, random, strategy, own_waite
 
 
 @loop
+def stays_ready(words, gate, node):
+    """For a moment a source may seem to promise less: when it exchanges a tie for the next time."""
+    for _ in range(10_000):
+        until, tie = ready_until(words, gate)
+        if words[node + TIME] <= until or (words[node + TIME] - 1 == until and words[node + TIE] < tie):
+            return True
+        yield_thread()
+    return False
+
+
+@loop
 def read_to_the_end(words, gate, reader, found, pauses, random, strategy, own_waiter, waiters, count):
     """All tuples into `found`. Returns how many, and how many came before they were ready."""
     n = early = turn = 0
     while True:
         node = next_ready(words, gate, reader)
         if node != NONE:
-            if words[node + TIME] > ready_until(words, gate):
-                early += 1
+            early += 0 if stays_ready(words, gate, node) else 1
             if n < len(found):
                 found[n, 0], found[n, 1], found[n, 2] = words[node], words[node + 1], words[node + 2]
             n += 1
@@ -390,6 +422,16 @@ def test_all_times_are_equal(sources):
     streams = [np.full(3_000, 7)] * sources
     stress(streams, 2, 3_000)
     stress([np.repeat(np.arange(1, 41), 100)] * sources, 2, 100)
+
+
+@pytest.mark.parametrize("capacity", [1, 5, 64])
+def test_more_tuples_of_one_time_than_a_pool_holds(capacity):
+    """Forbidden: sources wait for readers that wait for them. Pools are full of one time, and times change between."""
+    for sources in (1, 2, 3):
+        stress([np.full(2_000, 7)] * sources, 2, capacity)
+        stress([np.repeat(np.arange(1, 41), 60)] * sources, 1, capacity, source_pauses=30, reader_pauses=(30,))
+    uneven = [np.repeat(np.arange(1, 41), 60), np.repeat(np.arange(1, 2_001, 50), 3)]
+    stress([*uneven, random_times(3_000, 2, 200, 5)], 2, capacity, beats=3)
 
 
 def test_sources_that_differ():

@@ -37,6 +37,7 @@ def designs(draw, algorithm):
         symmetric=draw(st.booleans()),
         in_flight=draw(st.sampled_from([4, 16, 64])),
         outbox_rows=draw(st.sampled_from([1, 4, 64])),
+        ordered_output=algorithm == "scalejoin" and draw(st.booleans()),
         nullable=False,
     )
 

@@ -10,13 +10,17 @@ nothing can come before it any more. Each reader gets all ready tuples in order.
 rule for what is ready. There it was "the source has added a later one", so tuples were lost unless every source had
 delivered one, the last tuple of a source was never ready, and ties were ordered by arrival. Here an idle source
 calls `advance`, one that ends calls `close`, and a tuple with time t promises only t - 1: more of the same time may
-follow, from any source, and the tie orders them. The tuples of one source with the same time must fit into its pool.
+follow, from any source, and the tie orders them. A source whose pool is full promises more, the tie included: nothing
+before the tuple that it could not add. So what fills a pool becomes ready, be it all of one time.
 
 **Order.** A source links its node with a compare-and-swap on level 0 and then raises its frontier (release). A
 reader reads all frontiers (acquire) and then the link after the node it stands on: all nodes up to the smallest
 frontier are in the list by then. Upper levels are shortcuts: any link goes from a smaller to a larger key, and
 nothing relies on more. So an upper link may be missing, and a node whose predecessor on some level is not known
 simply begins a new chain there that leads into the old one.
+
+A frontier is two words, a time and a tie within the time after it. A source takes the tie away before it raises the
+time, and a reader reads the time first; so a tie that it sees was promised for that time, or for one still later.
 
 **Where an insertion starts.** Per level a source remembers the last node before its latest one (the paper's
 `update`) and goes on from there, up to a level that skips far enough and down again. Without such a hint it starts
@@ -63,6 +67,7 @@ from counterflow.lockfree.words import LINE, Words, check_place, whole_lines
 
 NONE = 0  # no node: the end of a list
 FIRST_TIME, LAST_TIME = np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max  # tuples come after FIRST_TIME
+NO_TIE = np.iinfo(np.int64).min  # of a frontier: no tie is below it
 LEVELS = 5  # a quarter of a level's nodes reach the next one
 
 # A node is one cache line. A link to it has its height in the low bits, so that they need not be fetched.
@@ -77,13 +82,13 @@ FLOOR = LINE
 BLOCKS = 2 * LINE
 
 # A source's block. Readers look at the frontier all the time, so it is apart from the words used for each tuple.
-FRONTIER, HOLD = 0, LINE
+FRONTIER, FRONTIER_TIE, HOLD = 0, 1, LINE
 POOL, POOL_END, FRESH, OLDEST, IN_USE, RETIRED, COUNTDOWN, RANDOM = (2 * LINE + k for k in range(8))
 HINT, HINT_TIME = 3 * LINE, 3 * LINE + LEVELS  # per level; the times never rise from level to level
 HOLDS_SEEN = 4 * LINE  # per source: odd if the retired nodes have to wait for it
 
 # A reader's line.
-STANDS_ON, READY_UNTIL, HAS_ALL = 0, 1, 2
+STANDS_ON, READY_UNTIL, READY_TIE, HAS_ALL = 0, 1, 2, 3
 
 
 def gate_size(sources: int, readers: int, capacity: int) -> int:
@@ -105,10 +110,11 @@ def gate_init(words: Words, gate: int, sources: int, readers: int, capacity: int
     words[first + TIME] = FIRST_TIME
     for reader in range(readers):
         own = gate + BLOCKS + sources * source_size + reader * LINE
-        words[own + STANDS_ON], words[own + READY_UNTIL] = first | LEVELS, FIRST_TIME
+        words[own + STANDS_ON] = first | LEVELS
+        words[own + READY_UNTIL], words[own + READY_TIE] = FIRST_TIME, NO_TIE
     for source in range(sources):
         own, pool = gate + BLOCKS + source * source_size, first + NODE + source * slots * NODE
-        words[own + FRONTIER] = FIRST_TIME
+        words[own + FRONTIER], words[own + FRONTIER_TIE] = FIRST_TIME, NO_TIE
         words[[own + POOL, own + FRESH, own + OLDEST]] = pool
         words[own + POOL_END] = pool + slots * NODE
         words[own + COUNTDOWN] = _retire_every(slots)
@@ -152,7 +158,16 @@ def _precedes(words: Words, link: int, time: int, tie: int) -> bool:
 @inlined
 def _promise(words: Words, own: int, time: int) -> None:
     if time > load(words, own + FRONTIER):
+        store(words, own + FRONTIER_TIE, NO_TIE)
         store_release(words, own + FRONTIER, time)  # with `ready_until`: what was added before is linked
+
+
+@inlined
+def _promise_before(words: Words, own: int, time: int, tie: int) -> None:
+    """Nothing before this key will be added."""
+    _promise(words, own, time - 1)
+    if load(words, own + FRONTIER) == time - 1 and tie > load(words, own + FRONTIER_TIE):
+        store_release(words, own + FRONTIER_TIE, tie)  # with `ready_until`
 
 
 @inlined
@@ -168,14 +183,30 @@ def close(words: Words, gate: int, source: int) -> None:
 
 
 @inlined
-def ready_until(words: Words, gate: int) -> int:
-    """The smallest frontier: tuples up to this time are ready, and linked for whoever reads the list after this."""
-    least = LAST_TIME
+def ready_until(words: Words, gate: int) -> tuple[int, int]:
+    """The smallest frontier: tuples up to this time, and those of the next with a tie below this one, are ready.
+
+    They are linked for whoever reads the list after this.
+    """
+    least, least_tie = LAST_TIME, NO_TIE
     own = gate + BLOCKS
-    for _ in range(load(words, gate + SOURCES)):
-        least = min(least, load_acquire(words, own + FRONTIER))  # with `_promise`
+    for source in range(load(words, gate + SOURCES)):
+        time = load_acquire(words, own + FRONTIER)  # with `_promise`
+        tie = load_acquire(words, own + FRONTIER_TIE)  # with `_promise_before`
+        if source == 0 or time < least or (time == least and tie < least_tie):
+            least, least_tie = time, tie
         own += load(words, gate + SOURCE_SIZE)
-    return least
+    return least, least_tie
+
+
+@inlined
+def _is_ready(words: Words, link: int, until: int, until_tie: int) -> bool:
+    """Whether there is a node behind the link, and it is ready with this frontier."""
+    if link == NONE:
+        return False
+    node = link & ~HEIGHT
+    time = load(words, node + TIME)
+    return time <= until or (time - 1 == until and load(words, node + TIE) < until_tie)
 
 
 # --- reuse of nodes; the caller holds
@@ -386,7 +417,7 @@ def try_insert(words: Words, gate: int, source: int, time: int, tie: int, value:
         _insert(words, gate, source, time, tie, value)
     _leave(words, own)
     if not inserted:
-        _promise(words, own, time - 1)
+        _promise_before(words, own, time, tie)
     return inserted
 
 
@@ -394,8 +425,8 @@ def try_insert(words: Words, gate: int, source: int, time: int, tie: int, value:
 def try_add(words: Words, gate: int, source: int, time: int, tie: int, value: int) -> bool:
     """Add a tuple (addTuple, L46-59): after the source's last one, its time after the source's frontier.
 
-    False if the pool has no free node: then wait for the readers and try again. Either way the source has promised
-    that nothing before `time` will follow, so what the pool is full of becomes ready.
+    False if the pool has no free node: then wait for the readers and try again. The source has promised then that
+    nothing before this tuple will follow, so what the pool is full of becomes ready.
     """
     if not try_insert(words, gate, source, time, tie, value):
         return False
@@ -407,27 +438,33 @@ def try_add(words: Words, gate: int, source: int, time: int, tie: int, value: in
 
 
 @inlined
+def _note_ready(words: Words, own: int, until: int, tie: int) -> None:
+    store(words, own + READY_UNTIL, until)
+    store(words, own + READY_TIE, tie)
+
+
+@inlined
 def next_ready(words: Words, gate: int, reader: int) -> int:
     """The reader's next ready tuple (getNextReadyTuple, L38-44), or NONE.
 
     Its words are at the returned index plus TIME, TIE and VALUE, until the reader's next call.
     """
     own = _reader(words, gate, reader)
-    until = load(words, own + READY_UNTIL)
+    until, tie = load(words, own + READY_UNTIL), load(words, own + READY_TIE)
     if load(words, own + HAS_ALL) == 1:
         # All up to `until` was read. The list is not looked at before more is promised: sources are writing there.
-        promised = ready_until(words, gate)
-        if promised == until:
+        promised, promised_tie = ready_until(words, gate)
+        if promised == until and promised_tie == tie:
             return NONE
-        until = promised
-        store(words, own + READY_UNTIL, until)
+        until, tie = promised, promised_tie
+        _note_ready(words, own, until, tie)
     here = load(words, own + STANDS_ON) & ~HEIGHT
     link = load_acquire(words, here + NEXT)
-    if link == NONE or load(words, (link & ~HEIGHT) + TIME) > until:
-        until = ready_until(words, gate)
-        store(words, own + READY_UNTIL, until)
+    if not _is_ready(words, link, until, tie):
+        until, tie = ready_until(words, gate)
+        _note_ready(words, own, until, tie)
         link = load_acquire(words, here + NEXT)  # again: an earlier tuple may have been added before the promise
-        if link == NONE or load(words, (link & ~HEIGHT) + TIME) > until:
+        if not _is_ready(words, link, until, tie):
             store(words, own + HAS_ALL, 1)
             return NONE
     store(words, own + HAS_ALL, 0)

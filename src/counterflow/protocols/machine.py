@@ -52,7 +52,8 @@ class Design:
     access: Access = "auto"
     symmetric: bool = False  # handshake join as in the first report
     in_flight: int = 1 << 13  # tuples of a side that the driver is ahead of the slowest node, at most
-    outbox_rows: int = 1 << 13
+    outbox_rows: int = 1 << 13  # results that a node is ahead of the collector, at most
+    ordered_output: bool = False  # ScaleJoin's second gate: the collector gets results in order
     expected_rows: tuple[int, int] = (0, 0)  # of the whole windows
     strategy: str = "park"
     nullable: bool = False
@@ -124,16 +125,16 @@ class Machine:
         nodes = [place(w.NODE_WORDS) for _ in range(design.nodes)]
         segments = [[place(w.SEGMENT_WORDS) for _ in range(3)] for _ in nodes]
         outbox_size = 1 << (design.outbox_rows - 1).bit_length()
-        outboxes = [place(w.OUTBOX_DATA + outbox_size * w.RESULT_WORDS) for _ in nodes]
+        outboxes = [place(w.OUTBOX_WORDS) for _ in nodes]
         waiters = [place(waiter_size()) for _ in range(design.nodes + 2)]
         ring_rows = 1 << (4 * design.in_flight - 1).bit_length()
         rings = {link: place(ring_size(ring_rows)) for link in _links(design)}
         halves = {link: place(ring_size(ring_rows)) if design.wired else ring for link, ring in rings.items()}
-        gate = place(gate_size(2, design.nodes, design.in_flight)) if design.algorithm == "scalejoin" else 0
+        gates = {word: (place(gate_size(*sizes)), *sizes) for word, sizes in _gates(design)}
         self.m = m = shared_words(m_size)
-        if gate:
-            gate_init(m, gate, 2, design.nodes, design.in_flight)
-            m[w.GATE_IN] = gate
+        for word, (gate, *sizes) in gates.items():
+            gate_init(m, gate, *sizes)
+            m[word] = gate
         m[w.NODES], m[w.BATCH_ROWS], m[w.SELF] = design.nodes, design.batch_rows, m.ctypes.data
         m[w.STRATEGY], m[w.FIRST_NODE] = STRATEGIES[design.strategy], nodes[0]
         m[w.VARIANT] = int(design.symmetric)
@@ -141,11 +142,12 @@ class Machine:
         m[w.DRIVER], m[w.COLLECTOR] = waiters[-2:]
         for waiter in waiters:
             waiter_init(m, waiter)
+        self.outboxes: list[Outbox] = []
         self.inputs: dict[tuple[int, int], int] = {}  # the driver's rings: of a node, from the left or the right
         neighbours: dict[int, set[int]] = {k: set() for k in range(design.nodes)}
         for k, node in enumerate(nodes):
             m[node + w.OUTBOX], m[node + w.WAITER] = outboxes[k], waiters[k]
-            m[outboxes[k] + w.OUTBOX_SIZE] = outbox_size
+            self.outboxes.append(Outbox(m, outboxes[k], outbox_size))
             m[node + w.SEGMENT], m[node + w.SEGMENT + 1], m[node + w.TRANSIT] = segments[k]
         self.wires: list[Wire] = []
         for (sender, receiver, inbox, outlet), received in rings.items():
@@ -235,15 +237,23 @@ class Machine:
     def attend(self, k: int) -> None:
         """Give node k what it needs; called by whoever steps it."""
         node = self.nodes[k]
-        need, at = int(self.m[node + w.NEED]), int(self.m[node + w.NEED_AT])
-        segment = self.segments[at]
+        need, segment = int(self.m[node + w.NEED]), self.segments[int(self.m[node + w.NEED_AT])]
         {
             w.NEED_ROOM: segment.grow,
             w.NEED_POOL: segment.grow_records,
             w.NEED_OUTPUT: segment.grow_output,
             w.NEED_SCAN: segment.load_scan,
+            w.NEED_OUTBOX: self.outboxes[k].grow,
         }[need]()
         self.m[node + w.NEED] = 0
+
+
+def _gates(design: Design) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """ScaleJoin's gates: which one, its sources, its readers, and how many tuples of a source it holds."""
+    if design.algorithm == "scalejoin":
+        yield w.GATE_IN, (2, design.nodes, design.in_flight)
+        if design.ordered_output:
+            yield w.GATE_OUT, (design.nodes, 1, design.outbox_rows)
 
 
 def _links(design: Design) -> Iterator[tuple[int, int, int, int]]:
@@ -268,6 +278,29 @@ def _links(design: Design) -> Iterator[tuple[int, int, int, int]]:
         for k in range(last):
             yield k, k + 1, w.FROM_LEFT, w.TO_RIGHT
             yield k + 1, k, w.FROM_RIGHT, w.TO_LEFT
+
+
+class Outbox:
+    """A node's results on their way to the collector; or those of a batch, on their way to a gate that wants order."""
+
+    def __init__(self, m: Array, at: int, size: int) -> None:
+        self.m, self.at = m, at
+        m[at + w.OUTBOX_ROWS] = size
+        self.results = self.spare = np.empty(0, np.int64)
+        self._make(size)
+
+    def _make(self, size: int) -> None:
+        self.results = np.empty(size * w.RESULT_WORDS, np.int64)
+        self.spare = np.empty_like(self.results) if self.m[w.GATE_OUT] else self.spare
+        self.m[self.at + w.OUTBOX_DATA] = address(self.results)
+        self.m[self.at + w.OUTBOX_SPARE] = address(self.spare)
+        self.m[self.at + w.OUTBOX_SIZE] = size
+
+    def grow(self) -> None:
+        """Only before a gate: nobody else knows the results of a batch that is not complete."""
+        before = self.results
+        self._make(2 * int(self.m[self.at + w.OUTBOX_SIZE]))
+        self.results[: len(before)] = before
 
 
 class Segment:

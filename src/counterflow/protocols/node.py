@@ -35,9 +35,11 @@ from counterflow.protocols.words import (
     COMPARISONS,
     FIRST,
     FIRST_NODE,
+    GATE_OUT,
     IN_WINDOW,
     NEED,
     NEED_AT,
+    NEED_OUTBOX,
     NEED_OUTPUT,
     NEED_POOL,
     NEED_ROOM,
@@ -263,7 +265,10 @@ def note_end(m: Words, node: int, segment: int, finished: int) -> None:
 
 @compiled
 def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> bool:
-    """Hand the pairs of a search to the collector; False while its queue is full."""
+    """Hand the pairs of a search to the collector; False while its queue is full.
+
+    Results for a gate wait in the queue until the batch is complete, so that it has to become larger.
+    """
     found = m[segment + FOUND]
     if found == 0:
         return True
@@ -277,6 +282,7 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
     if m[segment + STORED_STAMPS] != 0:
         _, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
     size, sent, nodes = m[box + OUTBOX_SIZE], m[box + OUTBOX_SENT], m[NODES]
+    results = words_at(m[box + OUTBOX_DATA], size * RESULT_WORDS)
     i = m[node + OUT_AT]
     while i < found:
         if sent - m[box + OUTBOX_SEEN] == size:
@@ -286,20 +292,22 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
         slot = (first + probes[i]) & mask
         probe, stored = (first + probes[i]) * every + begin_at, rows[i] * stride + offset
         if fresh_below == ALL_FRESH or stored % nodes < fresh_below:
-            place = box + OUTBOX_DATA + (sent & (size - 1)) * RESULT_WORDS
+            place = (sent & (size - 1)) * RESULT_WORDS
             if stored <= high[slot]:  # the probe is the later one
-                m[place] = (probe + high[slot] + 1) * 2 + (1 - side)
+                results[place] = (probe + high[slot] + 1) * 2 + (1 - side)
             else:
-                m[place] = (stored + stored_high[rows[i] & ring] + 1) * 2 + side
-            m[place + 1] = stored if side == 0 else probe
-            m[place + 2] = probe if side == 0 else stored
-            m[place + 3] = unsure
+                results[place] = (stored + stored_high[rows[i] & ring] + 1) * 2 + side
+            results[place + 1] = stored if side == 0 else probe
+            results[place + 2] = probe if side == 0 else stored
+            results[place + 3] = unsure
             sent += 1
         i += 1
     m[node + PAIRS] += sent - m[box + OUTBOX_SENT]
     store_release(m, box + OUTBOX_SENT, sent)
     m[node + OUT_AT] = i
     if i < found:
+        if m[GATE_OUT] != 0:
+            m[node + NEED], m[node + NEED_AT] = NEED_OUTBOX, segment
         return False
     m[segment + FOUND], m[segment + UNSURE], m[node + OUT_AT] = 0, 0, 0
     return True

@@ -10,13 +10,15 @@ from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release, 
 from counterflow.lockfree.ring import try_send
 from counterflow.lockfree.waiting import busy, idle, notify
 from counterflow.lockfree.words import Words
-from counterflow.protocols.node import node_at
+from counterflow.protocols.node import node_at, words_at
+from counterflow.protocols.output_gate import take_ready_results
 from counterflow.protocols.words import (
     COLLECTOR,
     CROWDED,
     DONE,
     DRIVER,
     FINISHED,
+    GATE_OUT,
     IDLE,
     NEEDS,
     NODES,
@@ -111,18 +113,21 @@ def await_progress(m: Words, side: int, number: int) -> bool:
 
 @compiled
 def take_results(m: Words, out: Words, capacity: int) -> int:
-    """Move results from the nodes' queues to `out`; returns how many."""
+    """Move results to `out`, from the gate where there is one, or from the nodes' queues; returns how many."""
+    if m[GATE_OUT] != 0:
+        return take_ready_results(m, out, capacity)
     taken = 0
     for k in range(m[NODES]):
         node = node_at(m, k)
         box = m[node + OUTBOX]
         sent, at = load_acquire(m, box + OUTBOX_SENT), m[box + OUTBOX_TAKEN]
         size = m[box + OUTBOX_SIZE]
+        results = words_at(m[box + OUTBOX_DATA], size * RESULT_WORDS)
         moved = min(sent - at, capacity - taken)
         for i in range(moved):
-            place = box + OUTBOX_DATA + ((at + i) & (size - 1)) * RESULT_WORDS
+            place = ((at + i) & (size - 1)) * RESULT_WORDS
             for word in range(RESULT_WORDS):
-                out[(taken + i) * RESULT_WORDS + word] = m[place + word]
+                out[(taken + i) * RESULT_WORDS + word] = results[place + word]
         if moved > 0:
             store_release(m, box + OUTBOX_TAKEN, at + moved)
             notify(m, m[node + WAITER])

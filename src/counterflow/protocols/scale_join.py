@@ -2,7 +2,8 @@
 
 The tuples of all streams go into a ScaleGate, and each processing thread (a node) gets all ready tuples out of it, in
 the one order (Algorithm 1). It compares each with its part of the opposite window, and stores every n-th itself; so
-each comparison is made by exactly one thread, whatever the rates of the streams are.
+each comparison is made by exactly one thread, whatever the rates of the streams are. Where the output is to be ordered,
+results go through a second gate (`output_gate`).
 
 Difference from the paper: it counts the tuples of both streams together to decide who stores one. Where the streams
 alternate, each thread would then store tuples of one side only; here each side is counted for itself.
@@ -10,13 +11,21 @@ alternate, each thread would then store tuples of one side only; here each side 
 
 from __future__ import annotations
 
-from counterflow.jit import compiled
+from counterflow.jit import compiled, inlined
 from counterflow.lockfree.ring import front, pop, waiting
 from counterflow.lockfree.scale_gate import NONE, VALUE, advance, next_ready, try_insert
 from counterflow.lockfree.waiting import notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at, room_to_wrap, stamp_arrays
-from counterflow.protocols.three_steps import RECEIVE, STORE_LEFT, three_steps
+from counterflow.protocols.output_gate import add_results, sort_results
+from counterflow.protocols.three_steps import (
+    INVALIDATE,
+    RECEIVE,
+    STORE_LEFT,
+    invalidate,
+    store_and_scan,
+    three_steps,
+)
 from counterflow.protocols.words import (
     BATCH_ROWS,
     COUNT,
@@ -26,15 +35,22 @@ from counterflow.protocols.words import (
     FIRST_RIGHT,
     FROM_LEFT,
     GATE_IN,
+    GATE_OUT,
     IDLE,
     MARK,
     NODES,
+    OUTBOX,
+    OUTBOX_ROWS,
+    OUTBOX_SENT,
     PHASE,
     STAMPS,
     WAITER,
+    WORKED,
 )
 
+ADD = INVALIDATE + 1  # a phase: the batch's results go to the second gate
 HELD = MARK  # a tuple that was taken out of the gate and begins the next batch, plus 1; 0: none
+HALVED = MARK + 1  # how often the size of batches is halved
 
 
 @compiled
@@ -45,7 +61,19 @@ def step(m: Words, k: int) -> int:
         if not take_ready_tuples(m, k, node):
             return IDLE
         m[node + PHASE] = STORE_LEFT
-    return three_steps(m, node)
+    if m[GATE_OUT] == 0:
+        return three_steps(m, node)
+    if m[node + PHASE] != ADD:
+        state = store_and_scan(m, node)
+        if state != WORKED:
+            return state
+        sort_results(m, node)
+        choose_batch(m, node)
+        m[node + PHASE] = ADD
+    if not add_results(m, k, node):
+        return IDLE
+    invalidate(m, node)
+    return WORKED
 
 
 @compiled
@@ -54,7 +82,7 @@ def take_ready_tuples(m: Words, k: int, node: int) -> bool:
     gate, taken = m[GATE_IN], 0
     m[node + FIRST], m[node + FIRST_RIGHT] = m[node + DONE], m[node + DONE + 1]
     m[node + COUNT], m[node + COUNT + 2] = 0, 0
-    while taken < m[BATCH_ROWS]:
+    while taken < batch_rows(m, node):
         held = m[node + HELD]
         if held == 0:
             ready = next_ready(m, gate, k)
@@ -70,6 +98,21 @@ def take_ready_tuples(m: Words, k: int, node: int) -> bool:
         m[node + COUNT + 2 * side] = count + 1
         taken += 1
     return taken > 0
+
+
+@inlined
+def batch_rows(m: Words, node: int) -> int:
+    return max(m[BATCH_ROWS] >> m[node + HALVED], 1)
+
+
+@inlined
+def choose_batch(m: Words, node: int) -> None:
+    """The results of a batch wait for all of it: where they are too many, the next one is smaller."""
+    box = m[node + OUTBOX]
+    if m[box + OUTBOX_SENT] > m[box + OUTBOX_ROWS]:
+        m[node + HALVED] += batch_rows(m, node) > 1
+    elif m[box + OUTBOX_SENT] < m[box + OUTBOX_ROWS] // 4:
+        m[node + HALVED] = max(m[node + HALVED] - 1, 0)
 
 
 @compiled

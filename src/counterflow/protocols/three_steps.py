@@ -68,8 +68,8 @@ def outcome(m: Words, node: int) -> int:
 
 
 @compiled
-def three_steps(m: Words, node: int) -> int:
-    """Go on with the batch that was received."""
+def store_and_scan(m: Words, node: int) -> int:
+    """Go on with the batch that was received; WORKED when all its pairs are found."""
     left, right = m[node + SEGMENT], m[node + SEGMENT + 1]
     first_left, lefts = m[node + FIRST], m[node + COUNT]
     first_right, rights = m[node + FIRST_RIGHT], m[node + COUNT_RIGHT]
@@ -89,12 +89,26 @@ def three_steps(m: Words, node: int) -> int:
         if not search(m, node, left, first_right, rights, EVERYTHING, ALL_FRESH):
             return outcome(m, node)
         m[node + PHASE] = INVALIDATE
-    expire(m, left, m[node + EXPIRED])
-    expire(m, right, m[node + EXPIRED + 1])
-    store_release(m, node + DONE, first_left + lefts)
-    store_release(m, node + DONE + 1, first_right + rights)
-    m[node + PHASE] = RECEIVE
     return WORKED
+
+
+@compiled
+def invalidate(m: Words, node: int) -> None:
+    """The batch is done with."""
+    expire(m, m[node + SEGMENT], m[node + EXPIRED])
+    expire(m, m[node + SEGMENT + 1], m[node + EXPIRED + 1])
+    store_release(m, node + DONE, m[node + FIRST] + m[node + COUNT])
+    store_release(m, node + DONE + 1, m[node + FIRST_RIGHT] + m[node + COUNT_RIGHT])
+    m[node + PHASE] = RECEIVE
+
+
+@compiled
+def three_steps(m: Words, node: int) -> int:
+    """Go on with the batch that was received."""
+    state = store_and_scan(m, node)
+    if state == WORKED:
+        invalidate(m, node)
+    return state
 
 
 @compiled

@@ -18,7 +18,7 @@ from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
 from counterflow.lockfree.waiting import idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
-from counterflow.protocols.node import node_at, stamp_arrays
+from counterflow.protocols.node import node_at, stamp_arrays, words_at
 from counterflow.protocols.running import let_others_run, progress, take_results
 
 # --- what was found: words of `found`
@@ -101,12 +101,13 @@ def shelve_results(
         node = node_at(m, k)
         box = m[node + w.OUTBOX]
         sent, at = load_acquire(m, box + w.OUTBOX_SENT), m[box + w.OUTBOX_TAKEN]
-        mask, first = m[box + w.OUTBOX_SIZE] - 1, at
+        size, first = m[box + w.OUTBOX_SIZE], at
+        results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
         while at < sent:
-            source = box + w.OUTBOX_DATA + (at & mask) * w.RESULT_WORDS
-            rank = m[source] >> 1
-            shelf, side = rank & (SHELVES - 1), m[source] & 1  # of the later tuple
-            earlier, later = m[source + 2 - side], 2 * m[source + 1 + side] + side
+            source = (at & (size - 1)) * w.RESULT_WORDS
+            rank = results[source] >> 1
+            shelf, side = rank & (SHELVES - 1), results[source] & 1  # of the later tuple
+            earlier, later = results[source + 2 - side], 2 * results[source + 1 + side] + side
             too_late += rank < released
             on_shelf = filled[shelf]
             if rank < released + SHELVES and on_shelf < DEEP:

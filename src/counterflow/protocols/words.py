@@ -14,7 +14,7 @@ STRATEGY = 3  # how nodes wait (`lockfree.waiting`)
 FIRST_NODE = 4
 LANES = 5  # and 6: rows and columns of DP-Join's layout
 VARIANT = 7  # handshake join: 1 for the first report's form
-GATE_IN = 8  # ScaleJoin's
+GATE_IN, GATE_OUT = 8, 9  # ScaleJoin's; no second one (0): results go to the collector as they are found
 DRIVER, COLLECTOR = 10, 11  # their waiters
 HEADS = 12  # and 13: nodes from one lane to the next, of left and of right tuples
 STOP = 24
@@ -56,7 +56,8 @@ NODE_WORDS = 64
 # number place * stride + offset. (Where a node gets only some tuples, their places follow each other nevertheless.)
 STAMP_MASK, STAMP_LOW, STAMP_HIGH, STAMP_STRIDE, STAMP_OFFSET, STAMP_WORDS = 0, 1, 2, 3, 4, 8
 
-NEED_ROOM, NEED_POOL, NEED_OUTPUT, NEED_SCAN = 1, 2, 3, 4  # rows in a ring, records, pairs, a compiled scan
+# Rows in a ring, records, pairs that a kernel writes, a compiled scan, results that wait for the rest of a batch.
+NEED_ROOM, NEED_POOL, NEED_OUTPUT, NEED_SCAN, NEED_OUTBOX = 1, 2, 3, 4, 5
 
 # --- a segment: a kernel's block (`kernels.compiled.block`), and then
 
@@ -73,9 +74,12 @@ SHARERS, SHARE_STEP = (
 )  # segments of other nodes over the same ring: how many in all, and words from one to the next
 SEGMENT_WORDS = 64
 
-# --- results: from a node to the collector
+# --- results: from a node to the collector, or to the second gate
 
-OUTBOX_SENT, OUTBOX_SEEN, OUTBOX_SIZE, OUTBOX_TAKEN, OUTBOX_DATA = 0, 1, 2, 8, 16
+OUTBOX_SENT, OUTBOX_SEEN, OUTBOX_SIZE, OUTBOX_TAKEN = 0, 1, 2, 8
+OUTBOX_DATA, OUTBOX_SPARE = 3, 4  # addresses of the results, and of as much room to sort them
+OUTBOX_ROWS = 5  # how many results of a batch should wait for a gate; where it has more, the outbox grows
+OUTBOX_WORDS = 16
 RESULT_WORDS = 4  # rank of the later tuple and which side it is of, left tuple, right tuple, whether it is unsure
 
 # --- messages: kind and three words

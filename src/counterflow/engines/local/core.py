@@ -36,6 +36,10 @@ class Core(Protocol):
     """One thread feeds, expires and wakes; another one collects at the same time; any thread may close."""
 
     @property
+    def in_order(self) -> bool:
+        """Whether pairs are handed out in the order of their later tuples, and of the earlier ones of each."""
+
+    @property
     def finished(self) -> bool:
         """Whether all was fed and all was collected, or it was closed."""
 
@@ -72,6 +76,8 @@ def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0
 
 class SequentialCore:
     """Kang's procedure in the feeding thread. At most `pairs_max` pairs, and those of one probe, wait for `collect`."""
+
+    in_order = False
 
     def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
         self.join = Kang(spec.predicate, spec.parts)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from counterflow.engines.local.arrivals import Arrivals, arrivals_of
 from counterflow.engines.local.core import make_core
 from counterflow.engines.local.options import Local, Progress
+from counterflow.engines.local.runs import sorting
 from counterflow.kernels.gather import gather
 from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
 from counterflow.kernels.vectors import Array
@@ -146,8 +147,8 @@ def _absent(rows: Array, n: int) -> Array:
     return np.flatnonzero(~present)
 
 
-def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array, pair_time: Array) -> Array:
+def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array, pair_time: Array) -> Array | slice:
     """Ascending (pair_time, later tuple, earlier tuple)."""
     left_rank = np.append(arrivals.left.rank_by_row, -1)[left_rows]  # row -1, the missing side, ranks first
     right_rank = np.append(arrivals.right.rank_by_row, -1)[right_rows]
-    return np.lexsort((np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank), pair_time))
+    return sorting(np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank), pair_time)

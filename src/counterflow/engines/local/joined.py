@@ -208,7 +208,8 @@ class Run:
 
     def _start(self) -> None:
         spec = self.resolve()
-        self._core, self._results = make_core(spec, self.engine), make_results(spec)
+        self._core = make_core(spec, self.engine)
+        self._results = make_results(spec, self._core.in_order)
         self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core)
         if self.punctuating:
             self.punctuate()

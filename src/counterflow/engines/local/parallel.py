@@ -39,6 +39,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
         symmetric=engine.symmetric,
         batch_rows=batch_rows,
         in_flight=max(IN_FLIGHT_MIN, 8 * batch_rows),
+        ordered_output=spec.ordered,
         expected_rows=expected_rows,
         nullable=spec.has_null_matches,
     )
@@ -116,6 +117,10 @@ class ParallelCore:
         self.wake()
 
     # --- the collector's side
+
+    @property
+    def in_order(self) -> bool:
+        return bool(self.machine.m[w.GATE_OUT])
 
     @property
     def finished(self) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.merging import BEGINNING, END
 from counterflow.engines.local.payload import MATCHED, OPEN, Rows, fixed_array
-from counterflow.engines.local.runs import array_runs
+from counterflow.engines.local.runs import array_runs, sorting
 from counterflow.engines.local.stamping import Mark, Step
 from counterflow.kernels.vectors import Array
 from counterflow.spec.join_spec import JoinSpec
@@ -27,10 +27,12 @@ START = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
 _NONE = np.empty(0, np.int64)
 
 
-def make_results(spec: JoinSpec) -> Results:
+def make_results(spec: JoinSpec, in_order: bool = False) -> Results:
+    """`in_order`: pairs come in the order of ordered results, so that only unmatched rows have to find their places."""
     if spec.how == "semi":
         return SemiResults(spec)
-    return OrderedResults(spec) if spec.ordered else Results(spec)
+    sorts = spec.ordered and not (in_order and spec.how == "inner")
+    return OrderedResults(spec) if sorts else Results(spec)
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class OrderedResults(Results):
         if not any(part.shape[1] for part in parts):
             return NOTHING
         later, earlier, left, right = np.concatenate(parts, axis=1)
-        order = np.lexsort((earlier, later))
+        order = sorting(earlier, later)
         left, right = left[order], right[order]
         return Chosen(left, right, self._pair_times(left, right))
 

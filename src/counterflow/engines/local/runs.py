@@ -97,6 +97,16 @@ class Runs(Generic[Rows]):
         return self._cut(run.rows, run.first, len(run.keys))
 
 
+def sorting(*keys: Array) -> Array | slice:
+    """What sorts rows by the last key, then by the one before: `np.lexsort`, unless they are sorted already."""
+    equal = np.ones(max(len(keys[0]) - 1, 0), bool)
+    for key in reversed(keys):
+        if (equal & (key[1:] < key[:-1])).any():
+            return np.lexsort(keys)
+        equal &= key[1:] == key[:-1]
+    return slice(None)
+
+
 def batch_runs() -> Runs[pa.RecordBatch]:
     return Runs(
         pa.concat_batches,

@@ -41,6 +41,7 @@ class Case:
     nodes: int = 2
     layout: tuple[int, int] = (1, 1)  # DP-Join's
     symmetric: bool = False  # handshake join's first form
+    ordered: bool = False  # ScaleJoin's second gate
     batch_rows: int = 1
     in_flight: int = 16
     outbox_rows: int = 16
@@ -71,6 +72,7 @@ class Case:
             symmetric=self.symmetric,
             in_flight=self.in_flight,
             outbox_rows=self.outbox_rows,
+            ordered_output=self.ordered,
             expected_rows=window_rows,
             capacity_min=4,
             wired=True,
@@ -99,6 +101,7 @@ def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int 
         count,
         layout=(rows_of_layout, count // rows_of_layout) if algorithm == "dpjoin" else (1, 1),
         symmetric=algorithm == "handshake" and rng.random() < 0.3,
+        ordered=algorithm == "scalejoin" and rng.random() < 0.5,
         batch_rows=rng.choice([1, 1, 2, 3, 8]),
         in_flight=rng.choice([2, 4, 8, 32]),
         outbox_rows=rng.choice([1, 2, 16]),

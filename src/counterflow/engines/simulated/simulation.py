@@ -86,6 +86,7 @@ class Simulation:
         rules[stepping.WAY], rules[stepping.AHEAD] = feed.way, case.in_flight
         rules[stepping.FORGETS] = FORGETS.get(case.algorithm, checks.OWN)
         rules[stepping.BOTH] = case.algorithm == "handshake"
+        rules[stepping.ORDERED] = machine.m[w.GATE_OUT] != 0
         rules[stepping.TOTAL], rules[stepping.RIGHTS] = feed.total, len(self.right)
         rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, case.batch_rows
         if case.algorithm == "handshake":

@@ -111,10 +111,14 @@ def _cache_class() -> Any:
 
         def _index_key(self, signature: Any, codegen: Any) -> Any:
             """A function that refers to others by variables around it is known by their names."""
-            around = [cell.cell_contents.py_func for cell in self._py_func.__closure__ or ()]
-            return signature, codegen.magic_tuple(), tuple((f.__module__, f.__qualname__) for f in around)
+            return signature, codegen.magic_tuple(), _names_around(self._py_func)
 
     return Cache
+
+
+def _names_around(function: Any) -> tuple[Any, ...]:
+    around = [cell.cell_contents.py_func for cell in function.__closure__ or ()]
+    return tuple((f.__module__, f.__qualname__, _names_around(f)) for f in around)
 
 
 @cache

@@ -57,7 +57,7 @@ def release(m: Words, way: int, heads: Array, lanes: Words, state: Words, left_e
 @compiled
 def release_side(m: Words, heads: Array, lanes: Words, state: Words, side: int, end: int) -> bool:
     first, count = state[SENT + side], lanes[side]
-    if end == first:
+    if end <= first:  # less is asked for than before, when only one side had room
         return True
     base = 0 if side == 0 else lanes[0]
     for lane in range(count):
@@ -180,7 +180,8 @@ class Feed:
         # What no tuple from a rank on meets: the horizon of the next tuple of the other side.
         after_left, after_right = np.append(left.low, len(right)), np.append(right.low, len(left))
         rights = np.arange(total + 1) - lefts
-        self.ends = np.stack([lefts, rights, after_right[rights], after_left[lefts]], axis=1)
+        expired = np.minimum(after_right[rights], lefts), np.minimum(after_left[lefts], rights)
+        self.ends = np.stack([lefts, rights, *expired], axis=1)
         self.totals = np.array([len(left), len(right)], np.int64)
         self.way = (
             TO_LANES if design.algorithm not in IN_ORDER else TO_GATE if design.algorithm == "scalejoin" else TO_ALL

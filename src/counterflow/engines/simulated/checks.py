@@ -22,7 +22,8 @@ from counterflow.engines.simulated.words import (
 )
 from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled.block import COPIES, FIRST_ROW, NEXT_ROW
-from counterflow.lockfree.ring import front
+from counterflow.kernels.vectors import Array
+from counterflow.lockfree.ring import HEAD, TAIL, front
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, numbering, stamp_arrays
@@ -94,8 +95,12 @@ def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
 
 
 @compiled
-def check_memory(m: Words, side: int, most: int) -> int:
-    """The nodes' windows of a side hold at most so many tuples together."""
+def check_memory(m: Words, wires: Array, side: int, most: int) -> int:
+    """When all messages have been taken: the nodes' windows of a side hold at most so many tuples together."""
+    for wire in range(len(wires)):
+        for half in range(2):
+            if m[wires[wire, half] + HEAD] != m[wires[wire, half] + TAIL]:
+                return NOTHING
     held = 0
     for k in range(m[w.NODES]):
         segment = m[node_at(m, k) + w.SEGMENT + side]

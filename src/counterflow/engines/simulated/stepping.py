@@ -30,6 +30,7 @@ from counterflow.engines.simulated.words import (
     PUNCTUATION,
     REPLAYED,
     STUCK,
+    TOLD,
     TOO_LONG,
 )
 from counterflow.jit import compiled
@@ -61,21 +62,22 @@ def move_driver(
     totals: Words,
     amount: int,
 ) -> bool:
-    """Release some tuples, as far as the nodes may be behind; at the end say that nothing more comes."""
+    """Release some tuples, as far as the nodes may be behind; say what has expired; at the end, that it is the end."""
     rank = state[NEXT_RANK]
+    if state[TOLD] < rank:
+        if rules[WAY] == TO_LANES:
+            told = expire_lanes(m, heads, lanes, sent, ends[rank, 2], ends[rank, 3])
+        else:
+            told = expire_all(m, heads, ends[rank, 2], ends[rank, 3], rank)
+        state[TOLD] = rank if told else state[TOLD]
+        return told
     if rank < rules[TOTAL]:
         to = min(rank + amount, rules[TOTAL], progress(m, 0) + progress(m, 1) + rules[AHEAD])
         if to <= rank or not release(m, rules[WAY], heads, lanes, sent, ends[to, 0], ends[to, 1]):
             return False
         state[NEXT_RANK] = to
-        if rules[WAY] == TO_LANES:
-            expire_lanes(m, heads, lanes, sent, ends[to, 2], ends[to, 3])
-        else:
-            expire_all(m, heads, ends[to, 2], ends[to, 3], to)
         return True
     if state[FINISHED] != 0:
-        return False
-    if rules[WAY] == TO_LANES and not expire_lanes(m, heads, lanes, sent, totals[0], totals[1]):
         return False
     finish(m)
     state[FINISHED] = 1
@@ -157,11 +159,11 @@ def mover(step: Any) -> Any:
             moved = step(m, actor)
             if moved == w.WORKED:
                 state[FAILURE] = check_forgotten(m, actor, rules[FORGETS], totals)
-                for side in range(2):
-                    state[FAILURE] = max(state[FAILURE], check_memory(m, side, rules[MOST + side]))
         elif actor < nodes + len(wires):
             moved = w.WORKED if move_wire(m, state, wires, carried, actor - nodes) else w.IDLE
         elif actor == nodes + len(wires):
+            for side in range(2):
+                state[FAILURE] = max(state[FAILURE], check_memory(m, wires, side, rules[MOST + side]))
             worked = move_driver(m, state, rules, heads, lanes, sent, ends, totals, amount)
             moved = w.WORKED if worked else w.IDLE
         else:
@@ -232,7 +234,7 @@ def scheduler(step: Any) -> Any:
                 continue
             idle += 1
             if idle == 40 * actors:
-                sweeping = 2 * actors  # twice: a node that waits for room in its outbox may have filled it just now
+                sweeping = 4 * actors  # a node that waits, for room or for another one, may have done something before
             elif idle > 40 * actors and sweeping == 0 and state[REPLAYED] >= replayed:
                 state[FAILURE] = STUCK
                 return FAILED

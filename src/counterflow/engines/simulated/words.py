@@ -11,7 +11,8 @@ FAILURE, FAILED_AT, FAILED_WITH = 7, 8, 9  # what is wrong, at which actor, and 
 LAST_RANK, LAST_EARLIER = 10, 11  # of the last result, where results come in order
 PHASE, PHASE_LEFT = 12, 13  # of the schedule, and choices that are left of it
 REPLAYED = 14  # choices taken from a trace
-STATE_WORDS = 16
+TOLD = 15  # of which rank the nodes know what has expired
+STATE_WORDS = 24
 
 # --- what can be wrong
 

@@ -177,6 +177,7 @@ def timer(step: Any) -> Any:
             if actor < nodes:
                 node = node_at(m, actor)
                 compared, before = m[node + w.IN_WINDOW], handled(m, node, costs[PASSING])
+                phase = m[node + w.PHASE]
                 state = step(m, actor)
                 if state == w.NEEDS:
                     plan[NEEDY] = actor
@@ -193,7 +194,7 @@ def timer(step: Any) -> Any:
                                                  early + costs[HOP], now + cost + costs[HOP])  # fmt: skip
                 cost += costs[MESSAGE] * carried
                 take_results(m, node, now + cost, plan, result_time, result_rank)
-                if state == w.IDLE and results == 0:
+                if state == w.IDLE and results == 0 and m[node + w.PHASE] == phase:
                     at[actor] = NEVER
                     continue
                 at[actor] = free[actor] = now + cost

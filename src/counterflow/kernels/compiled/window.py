@@ -237,9 +237,9 @@ class Task:
 def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
     """`heads`, `records` and `pool` of an index for a ring of this capacity."""
     pool = np.full(40, -1, np.int64)
-    if shape.index == "merge":  # one block more than the window needs
-        size = (-(-capacity // shape.basic_block) + 1) * shape.basic_block
-        return np.full(size, np.nan).view(np.int64), np.empty(size, shape.record), pool
+    if shape.index == "merge":  # one block more than the window needs, one place more in each
+        size = (-(-capacity // shape.basic_block) + 1) * (shape.basic_block + 1)
+        return np.full(size, np.inf).view(np.int64), np.empty(size, shape.record), pool
     if shape.index == "blocks":
         pool[0] = pool[32] = 0
         return np.zeros(capacity + 1, np.int64), np.empty(BLOCK_SPARE * capacity, shape.record), pool

@@ -152,6 +152,22 @@ def test_a_full_buffer_is_handed_out_and_filled_again(data, name):
         model.check(data.draw(tables()), [0] * 20, [30] * 20)
 
 
+def test_merging_batches_of_any_size(monkeypatch):
+    """Unsorted probes, few and many of them, with blocks that are full, the newest that is not, and expired rows."""
+    monkeypatch.setattr(CompiledPredicate.__init__, "__defaults__", (False, 8))
+    rng = np.random.default_rng(5)
+    with searching("kernels"):
+        model, pairs = Model("abs(l.x - r.x) <= 1", "left", access="merge"), 0
+        for turn in range(60):
+            n = turn % 5 or 20
+            stored, probes = ([(0, 0, int(x), 0.0, None) for x in rng.integers(0, 12, size)] for size in (7, n))
+            model.append(table_of(stored), list(range(7 * turn, 7 * turn + 7)))
+            low = rng.integers(7 * turn - 30, 7 * turn, n).tolist()
+            pairs += model.check(table_of(probes), low, [at + 25 for at in low])
+            model.expire(7 * turn - 30)
+        assert pairs > 500
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_rings_wrap_grow_and_shrink(search):
     """A window of few rows turns over many times, grows to many, and becomes small again."""

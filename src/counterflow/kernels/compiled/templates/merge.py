@@ -95,7 +95,7 @@ def sort_probes(begin, end, keys, usable, bands, oldest, newest, order, lower, u
             least, most = key_range(keys[0, p], bands, 0)
             lower[n], upper[n] = finite(least), finite(most)
         n += 1
-    gap = n * 5 // 11
+    gap = max(n * 5 // 11, 1)
     while gap > 0:
         for i in range(gap, n):
             p, least, most, j = order[i], lower[i], upper[i], i

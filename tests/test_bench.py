@@ -190,7 +190,7 @@ def test_local_output_was_checked(local_report):
         "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin",
     }  # fmt: skip
     assert {(row["case"], row["path"]) for row in local_report["results"]} == {
-        ("scan", "scan"), ("skew", "scan"), ("index", "hash"), ("index", "band"),
+        ("scan", "scan"), ("merge", "merge"), ("skew", "scan"), ("index", "hash"), ("index", "band"),
         ("latency", "hash"), ("latency", "band"),
     }  # fmt: skip
 

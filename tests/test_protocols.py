@@ -21,7 +21,7 @@ EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]  # a schedule does not 
 
 
 @st.composite
-def designs(draw, algorithm):
+def designs(draw, algorithm, kind):
     nodes, layout = draw(st.integers(1, 8)), (1, 1)
     if algorithm == "kang":
         nodes = 1
@@ -33,7 +33,8 @@ def designs(draw, algorithm):
         nodes,
         layout=layout,
         batch_rows=draw(st.sampled_from([1, 2, 3, 16, 1024])),
-        access=draw(st.sampled_from(["auto", "scan"])),
+        access=draw(st.sampled_from(["auto", "scan", "merge"] if kind == "two bands" else ["auto", "scan"])),
+        basic_block=4,  # so that few tuples fill several
         symmetric=draw(st.booleans()),
         in_flight=draw(st.sampled_from([4, 16, 64])),
         outbox_rows=draw(st.sampled_from([1, 4, 64])),
@@ -53,7 +54,7 @@ def designs(draw, algorithm):
     seed=st.integers(0, 2**32),
 )
 def test_any_schedule(algorithm, kind, data, left, right, window, seed):
-    check(pairs_by_schedule, data.draw(designs(algorithm)), kind, left, right, window, seed)
+    check(pairs_by_schedule, data.draw(designs(algorithm, kind)), kind, left, right, window, seed)
 
 
 @pytest.mark.parametrize("kind", ["two bands", "two equalities", "inequality"])
@@ -67,7 +68,7 @@ def test_any_schedule(algorithm, kind, data, left, right, window, seed):
     seed=st.integers(0, 2**32),
 )
 def test_threads(algorithm, kind, data, left, right, window, seed):
-    check(pairs_on_threads, data.draw(designs(algorithm)), kind, left, right, window, seed)
+    check(pairs_on_threads, data.draw(designs(algorithm, kind)), kind, left, right, window, seed)
 
 
 def check(join, design, kind, left, right, window, seed):

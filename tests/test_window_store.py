@@ -17,6 +17,7 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.kernels import pairs as pairs_module
 from counterflow.kernels.compiled import window as window_module
+from counterflow.kernels.compiled.predicate import CompiledPredicate
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.store import Batch, WindowStore, predicate_columns
 from counterflow.spec.join_spec import build_spec
@@ -37,6 +38,10 @@ MORE = {
     "NaN of the smaller side": "r.f - l.f >= 1 AND r.f - l.f <= 2",
 }
 ALL = PREDICATES | MORE
+BANDED = [  # what the merge join can sort by
+    "band", "two bands", "float band", "hash then band", "two float bands", "band and residual", "division",
+    "names of the ring's own", "two bands of keys without a value", "NaN of the smaller side",
+]  # fmt: skip
 
 
 def widened(table: pa.Table) -> pa.Table:
@@ -108,11 +113,13 @@ STEPS = st.lists(st.tuples(tables(rows_max=6), tables(rows_max=4), st.randoms(us
     steps=STEPS,
     side=st.sampled_from(["left", "right"]),
     disorder=st.sampled_from([0, 3, 20]),
-    access=st.sampled_from(["auto", "index", "scan", "prefilter"]),
+    access=st.sampled_from(["auto", "index", "scan", "prefilter", "merge"]),
 )
 def test_any_order_of_steps(name, search, steps, side, disorder, access):
     """Coordinates may go back by some disorder; rows before the last expiry are never asked for."""
-    with searching(search):
+    access = "auto" if access == "merge" and name not in BANDED else access
+    with searching(search), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledPredicate.__init__, "__defaults__", (False, 4))  # basic blocks that few rows fill
         model = Model(ALL[name], side, access=access)
         time = expired = 0
         for table, probing, random in steps:
@@ -139,9 +146,26 @@ def test_a_full_buffer_is_handed_out_and_filled_again(data, name):
         patch.setattr(pairs_module.Pairs.__init__, "__defaults__", (2,))
         patch.setattr(window_module, "PAIRS_MAX", 4)
         patch.setattr(window_module, "PART_COMPARISONS", 1)
-        model = Model(ALL[name], "left", threads=data.draw(st.sampled_from([1, 2])))
+        access = data.draw(st.sampled_from(["auto", "merge"])) if name == "two bands" else "auto"
+        model = Model(ALL[name], "left", threads=data.draw(st.sampled_from([1, 2])), access=access)
         model.append(data.draw(tables()), list(range(20)))
         model.check(data.draw(tables()), [0] * 20, [30] * 20)
+
+
+def test_merging_batches_of_any_size(monkeypatch):
+    """Unsorted probes, few and many of them, with blocks that are full, the newest that is not, and expired rows."""
+    monkeypatch.setattr(CompiledPredicate.__init__, "__defaults__", (False, 8))
+    rng = np.random.default_rng(5)
+    with searching("kernels"):
+        model, pairs = Model("abs(l.x - r.x) <= 1", "left", access="merge"), 0
+        for turn in range(60):
+            n = turn % 5 or 20
+            stored, probes = ([(0, 0, int(x), 0.0, None) for x in rng.integers(0, 12, size)] for size in (7, n))
+            model.append(table_of(stored), list(range(7 * turn, 7 * turn + 7)))
+            low = rng.integers(7 * turn - 30, 7 * turn, n).tolist()
+            pairs += model.check(table_of(probes), low, [at + 25 for at in low])
+            model.expire(7 * turn - 30)
+        assert pairs > 500
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -250,6 +274,9 @@ BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
         (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(threads=2)),
         (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(access="scan")),
         (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(access="prefilter", threads=2)),
+        (BANDS, dict(x=_integers(1, 300), y=_floats(1, 300)), dict(access="merge", threads=2)),
+        (BANDS, dict(x=_integers(1, 8), y=_floats(1, 8)), dict(access="merge")),  # all match: the output is often full
+        ("l.f BETWEEN r.f - 1 AND r.f + 1", dict(f=_strange), dict(access="merge")),
         (BANDS, dict(x=_integers(1, 8), y=_floats(1, 8)), {}),  # all match: the index gives up, the scan finds them
         ("l.x < r.x - 1995", dict(x=_integers(1, 2000)), {}),  # a few pairs: found in the sorted runs
         ("l.x < r.x - 100", dict(x=_integers(1, 2000)), {}),  # many: scanned

@@ -25,6 +25,7 @@ BINS = 64 * 40
 
 ASKED = {
     "least_scan_to_kernel": "at least 0.7",
+    "merge_to_scan_of_handshake": "",
     "least_comparisons_per_s_of_llhj_dpjoin_scalejoin": "above 1e10",
     "best_equi_tuples_per_s": "above 5e6",
     "best_band_tuples_per_s": "above 1.5e6",
@@ -98,6 +99,28 @@ class Bench:
         self.found["least_comparisons_per_s_of_llhj_dpjoin_scalejoin"] = min(
             scans[name]["comparisons_per_s"] for name in LOW_LATENCY
         )
+        self._measure_merge(inputs)
+
+    def _measure_merge(self, inputs: Inputs) -> None:
+        """Handshake join with sorted basic blocks (its first report's Figure 9), in turns with the scan.
+
+        The tuples of both sides that come at once are a basic block of each, as in the paper.
+        """
+        sizes, taken = self.sizes, []
+        for turn in range(sizes.repeats):
+            self.note(f"merge, handshake, {turn + 1} of {sizes.repeats}")
+            scan, merge = (
+                Run(
+                    "handshake", self.workers, inputs, sizes.window, sizes.scanned // 2, 2 * sizes.scan_batch, access
+                ).take()
+                for access in ("scan", "merge")
+            )
+            merge["ratio_to_scan"] = merge["tuples_per_s"] / scan["tuples_per_s"]
+            merge["verified"] &= scan["verified"]
+            taken.append(merge)
+        row = _middle(taken, "ratio_to_scan")
+        self.rows.append({"case": "merge", **row, "verified": all(r["verified"] for r in taken)})
+        self.found["merge_to_scan_of_handshake"] = row["ratio_to_scan"]
 
     def measure_skew(self) -> None:
         """ScaleJoin with several streams a side whose rates change (the paper's Figure 8): are workers equally busy?"""
@@ -236,7 +259,7 @@ class Run:
         nodes = measured["comparisons"]
         row: Row = {
             "algorithm": self.design.algorithm,
-            "path": "scan" if self.design.access == "scan" else self.inputs.kind,
+            "path": self.inputs.kind if self.design.access == "auto" else self.design.access,
             "workers": self.design.nodes,
             "window_rows": self.window,
             "batch_rows": self.design.batch_rows,

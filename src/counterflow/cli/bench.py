@@ -163,6 +163,7 @@ LOCAL_COLUMNS = {
     "tuples_per_s": "tuples/s",
     "comparisons_per_s": "comparisons/s",
     "ratio_to_kernel": "of the kernel",
+    "ratio_to_scan": "to the scan",
     "spread": "spread",
     "latency_us_p50": "p50 us",
     "latency_us_p99": "p99 us",

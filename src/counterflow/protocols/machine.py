@@ -14,8 +14,8 @@ import numpy as np
 from counterflow.cores import usable_cores
 from counterflow.kernels.access import choose_path
 from counterflow.kernels.compiled import block
-from counterflow.kernels.compiled.predicate import Access, CompiledPredicate
-from counterflow.kernels.compiled.window import BLOCK_SPARE, CHAINS, CHAINS_PER_ROW, EMPTY
+from counterflow.kernels.compiled.predicate import BASIC_BLOCK, Access, CompiledPredicate
+from counterflow.kernels.compiled.window import CHAINS, empty_index
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import ring_init, ring_size
 from counterflow.lockfree.scale_gate import gate_init, gate_size
@@ -50,6 +50,7 @@ class Design:
     batch_rows: int = 64
     layout: tuple[int, int] = (1, 1)  # DP-Join's
     access: Access = "auto"
+    basic_block: int = BASIC_BLOCK  # rows in a block that is sorted, with access="merge"
     symmetric: bool = False  # handshake join as in the first report
     in_flight: int = 1 << 13  # tuples of a side that the driver is ahead of the slowest node, at most
     outbox_rows: int = 1 << 13  # results that a node is ahead of the collector, at most
@@ -97,7 +98,14 @@ class Machine:
     def __init__(self, predicate: Expression, parts: Split, design: Design) -> None:
         self.design, self.step = design, STEPS[design.algorithm]
         self.predicates = tuple(
-            CompiledPredicate(choose_path(parts, side), predicate, design.access, design.nullable, narrow=True)
+            CompiledPredicate(
+                choose_path(parts, side),
+                predicate,
+                design.access,
+                design.nullable,
+                narrow=True,
+                basic_block=design.basic_block,
+            )
             for side in SIDES
         )
         self._lay_out()
@@ -404,16 +412,8 @@ class Segment:
 
     def _make_index(self) -> None:
         """Over the rows that are there."""
-        m, at, capacity = self.machine.m, self.at, self.capacity
-        record = self.kernels.shape.record
-        self.pool = np.full(40, -1, np.int64)
-        if self.kernels.shape.index == "blocks":
-            self.heads = np.zeros(capacity + 1, np.int64)
-            self.records = np.empty(BLOCK_SPARE * capacity, record)
-            self.pool[0] = self.pool[32] = 0
-        else:
-            self.heads = np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
-            self.records = np.empty(capacity, record)
+        m, at = self.machine.m, self.at
+        self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.capacity)
         first, end = int(m[at + block.FIRST_ROW]), int(m[at + block.NEXT_ROW])
         *columns, hashes, usable, keys = self.ring
         numbers = np.empty(64, np.int64)

@@ -13,7 +13,7 @@ from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
-ACCESSES = ("auto", "index", "scan")
+ACCESSES = ("auto", "index", "scan", "merge")
 LAYOUT = re.compile(r"[1-9]\d*[xX][1-9]\d*")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
@@ -29,7 +29,9 @@ class Local:
     `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
     compiled once enough rows have come. `layout`: DP-Join's, as in '2x3': so many parts of the left and of the right
-    window. `access='scan'` compares each tuple with the whole window, as the papers do, where an index could help.
+    window. `access='scan'` compares each tuple with the whole window, as the papers do, where an index could help;
+    `access='merge'` is the merge join of sorted basic blocks (handshake join's first report), for predicates with a
+    band, and with any algorithm but 'auto'.
     `symmetric`: handshake join acknowledges tuples in both directions, as in its first report.
 
     `batch_rows`: how many arrivals are processed at once, at most. `progress` is called after each batch of a table
@@ -75,6 +77,8 @@ class Local:
             raise OptionError(
                 f"workers={self.workers}: {self.algorithm!r} is sequential; choose another algorithm, or 1"
             )
+        if self.access == "merge" and self.algorithm == "auto":
+            raise OptionError("access='merge' is for compiled algorithms: choose one, such as algorithm='handshake'")
         if self.symmetric and self.algorithm != "handshake":
             raise OptionError(f"symmetric=True is a form of handshake join, not of {self.algorithm!r}")
         self._check_layout()

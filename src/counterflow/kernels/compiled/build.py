@@ -79,6 +79,7 @@ class Shape:
     dimensions: int  # band keys of the index
     scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
     scan_columns: tuple[Column, ...]  # those keys
+    basic_block: int = 0  # rows in a sorted block of the merge join; 0 where it is not asked for
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
         found = [column_dtype(column.type) for column in columns]
@@ -87,13 +88,13 @@ class Shape:
     @property
     def index(self) -> str:
         """The template: where several cells are visited, their rows should lie side by side."""
-        return "blocks" if self.dimensions else "chains"
+        return "merge" if self.basic_block else "blocks" if self.dimensions else "chains"
 
     @property
     def record(self) -> np.dtype[Any]:
         """A row in the index: wide fields first, so that all are aligned."""
         columns = [(f"c{i}", d) for i, d in enumerate(self.dtypes(self.stored_columns))]
-        fields = [*columns, ("row" if self.index == "blocks" else "back", "u4")]
+        fields = [*columns, ("back" if self.index == "chains" else "row", "u4")]
         return np.dtype(sorted(fields, key=lambda f: -int(f[1][1:])), align=True)
 
 
@@ -108,7 +109,7 @@ class Kernels:
         shape, record = self.shape, self.shape.record
         fields = [(name, record[name].str[1:]) for name in record.names or ()]
         constants = f"""RECORD = from_dtype(np.dtype({fields}, align=True))
-DIMENSIONS, LINE = {shape.dimensions}, {max(64 // record.itemsize, 1)}
+DIMENSIONS, LINE, BASIC_BLOCK = {shape.dimensions}, {max(64 // record.itemsize, 1)}, {shape.basic_block}
 ENTRY = {entry}
 KEYED = uint64[::1], float64[:, ::1], uint8[::1], float64[:, ::1]
 APPEND = int64(int64, int64, *KEYED, {self._stored}, {I8}, RECORD[::1], {I8}, {I8}, int64, int64)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from counterflow.errors import OptionError
 from counterflow.kernels.access import AccessPath
 from counterflow.kernels.compiled.build import Kernels, Shape
 from counterflow.kernels.compiled.source import NotCompilable, column_dtype, compile_predicate
@@ -16,7 +17,8 @@ from counterflow.kernels.vectors import Array, Vector
 from counterflow.spec.expression import Column, Expression, Side, opposite
 from counterflow.spec.split import Inequality
 
-Access = Literal["auto", "index", "scan", "prefilter"]
+Access = Literal["auto", "index", "scan", "prefilter", "merge"]
+BASIC_BLOCK = 128  # rows, as in handshake join's first report
 NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
@@ -46,19 +48,32 @@ class CompiledPredicate:
     """Raises NotCompilable where there is nothing to compile, or later for values that kernels cannot hold.
 
     `narrow` leaves out the conditions whose columns might have such values, and compiles what there is: then it never
-    raises, and every pair in the window may be a candidate.
+    raises, and every pair in the window may be a candidate. `basic_block`: rows in a block that `access="merge"` sorts.
     """
 
     def __init__(
-        self, path: AccessPath, predicate: Expression, access: Access, nullable: bool, narrow: bool = False
+        self,
+        path: AccessPath,
+        predicate: Expression,
+        access: Access,
+        nullable: bool,
+        narrow: bool = False,
+        basic_block: int = BASIC_BLOCK,
     ) -> None:
+        if access == "merge" and not path.bands:
+            raise OptionError(
+                "access='merge' sorts by the key of a band, and the predicate has none: add one, such as "
+                "abs(l.x - r.x) <= 10, or leave access= out"
+            )
         self.path, self.nullable = path, nullable
         accept = compile_predicate(predicate, nullable, narrow)
         self.constants = tuple(accept.constants)
         self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
         if narrow:  # nothing is kept beside the columns of compiled conditions
             self.scan_keys = [i for i in self.scan_keys if i.key(path.stored) in accept.columns[path.stored]]
-        if access in ("auto", "index"):
+        if access != "merge":
+            basic_block = 0
+        if access in ("auto", "index", "merge"):
             access = "index" if path.equalities or path.bands else "scan"
         if access == "prefilter" and len(path.bands) < 2:
             access = "scan"
@@ -82,6 +97,7 @@ class CompiledPredicate:
             len(path.bands),
             scan_keys,
             tuple(self.scan_columns),
+            basic_block,
         )
         self.kernels = Kernels(shape, accept)
 

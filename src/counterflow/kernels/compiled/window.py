@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from counterflow.kernels.access import AccessPath
+from counterflow.kernels.compiled.build import Shape
 from counterflow.kernels.compiled.predicate import ANYWHERE, Access, CompiledPredicate, Keyed
 from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.kernels.evaluate import Columns
@@ -78,15 +79,7 @@ class CompiledWindow(CompiledPredicate):
     def _start(self, rows: Keyed) -> None:
         """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
         self.bands = self.band_table(rows.keys)
-        capacity, record = self.ring.capacity, self.kernels.shape.record
-        self.pool = np.full(40, -1, np.int64)
-        if self.kernels.shape.index == "blocks":
-            self.heads = np.full(capacity + 1, 0)
-            self.records = np.empty(BLOCK_SPARE * capacity, record)
-            self.pool[0] = self.pool[32] = 0
-        else:
-            self.heads = np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
-            self.records = np.empty(capacity, record)
+        self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.ring.capacity)
 
     # --- the prefilter's bytes
 
@@ -239,6 +232,18 @@ class Task:
         else:
             self.pairs.reserve(max(int(status[WAITING]), len(self.pairs.probes) - self.pairs.count) + 2)
         return True
+
+
+def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
+    """`heads`, `records` and `pool` of an index for a ring of this capacity."""
+    pool = np.full(40, -1, np.int64)
+    if shape.index == "merge":  # one block more than the window needs, one place more in each
+        size = (-(-capacity // shape.basic_block) + 1) * (shape.basic_block + 1)
+        return np.full(size, np.inf).view(np.int64), np.empty(size, shape.record), pool
+    if shape.index == "blocks":
+        pool[0] = pool[32] = 0
+        return np.zeros(capacity + 1, np.int64), np.empty(BLOCK_SPARE * capacity, shape.record), pool
+    return np.full(CHAINS_PER_ROW * capacity + 1, EMPTY), np.empty(capacity, shape.record), pool
 
 
 @cache

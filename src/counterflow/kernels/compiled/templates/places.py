@@ -1,4 +1,4 @@
-"""Template: where a row belongs in an index, and where a probe has to look. Part of `chains` and `blocks`.
+"""Template: where a row belongs in an index, and where a probe has to look. Part of the indexes.
 
 A row's bucket is given by the hash of its equality keys and by the grid cells of at most two band keys. Cells are
 numbered by a function that never decreases, so a row whose key lies between a probe's bounds is in a cell between
@@ -73,8 +73,8 @@ def place_row(hashed, keys, usable, bands, mask, i):
 
 
 @njit(**OPTIONS)
-def cell_range(value, bands, k):
-    """The cells between which a stored key lies if low <= key - value <= high, rounding included.
+def key_range(value, bands, k):
+    """Between what a stored key lies if low <= key - value <= high, rounding included.
 
     NaN is last in Spark's order: as a lower bound it leaves NaN alone, as an upper bound everything.
     """
@@ -85,6 +85,13 @@ def cell_range(value, bands, k):
     most = value + bands[k, HIGH] + spare
     if not np.isfinite(most):
         most = np.nan
+    return least, most
+
+
+@njit(**OPTIONS)
+def cell_range(value, bands, k):
+    """The cells between which such a key lies."""
+    least, most = key_range(value, bands, k)
     return cell(least, bands[k, PER_UNIT]), cell(most, bands[k, PER_UNIT])
 
 

@@ -1,0 +1,1 @@
+"""The papers' experiments again: measured on the cores that there are, simulated above, and marked as which."""

@@ -1,0 +1,95 @@
+"""What a reproduced figure or table is: curves with where they come from, and a sentence on what they show."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Source = Literal["measured", "simulated", "paper", "model"]
+MARKERS = {"measured": "o", "simulated": "s", "paper": "x", "model": ""}
+LINES = {"measured": "-", "simulated": "--", "paper": "", "model": ":"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """`source`: measured on this machine, simulated under the virtual clock, given in the paper's text, or a formula."""
+
+    name: str
+    source: Source
+    x: list[float]
+    y: list[float]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A number that the paper's text gives, beside ours."""
+
+    what: str
+    paper: float
+    ours: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.paper if self.paper else math.nan
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`verdict`: what agrees with the paper, what does not, and why. `rows`: a table instead of, or beside, curves.
+
+    `checks`: what the figure must show, by a sentence, and whether it does.
+    """
+
+    name: str  # as on the command line: llhj-17
+    paper: str
+    title: str
+    verdict: str
+    x_label: str = ""
+    y_label: str = ""
+    curves: list[Curve] = field(default_factory=list)
+    x_log: bool = False
+    y_log: bool = False
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    deviations: list[Deviation] = field(default_factory=list)
+    checks: dict[str, bool] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "deviations": [{**asdict(d), "ratio": d.ratio} for d in self.deviations],
+        }
+
+    def write(self, folder: Path) -> None:
+        """NAME.json, and NAME.png and NAME.svg if there are curves."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.json").write_text(json.dumps(self.as_json(), indent=1, default=float))
+        if self.curves:
+            self._draw(folder)
+
+    def _draw(self, folder: Path) -> None:
+        from matplotlib.figure import Figure as Drawing
+
+        drawing = Drawing(figsize=(7, 4.4), layout="constrained")
+        axes = drawing.subplots()
+        for curve in self.curves:
+            axes.plot(
+                curve.x,
+                curve.y,
+                marker=MARKERS[curve.source] if len(curve.x) <= 40 else "",
+                linestyle=LINES[curve.source],
+                label=f"{curve.name} ({curve.source})",
+            )
+        axes.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
+        if self.x_log:
+            axes.set_xscale("log", base=2)
+        if self.y_log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        for suffix in ("png", "svg"):
+            drawing.savefig(folder / f"{self.name}.{suffix}", dpi=130)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from counterflow.engines.spark.session import local_session
+
+# Half of a short-lived JVM's time goes into compiling what it runs a few times: one light compiler is enough for tests.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Two workers take a file each: the longest go first, so that none of them is left to one worker in the end.
 LONGEST = (

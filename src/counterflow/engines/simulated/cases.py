@@ -20,6 +20,7 @@ PREDICATES = {
     "equality": "l.k = r.k",
     "band": "l.x BETWEEN r.x - 2 AND r.x + 2",
     "inequality": "l.x < r.x",
+    "everything": "l.x + r.x >= 0",
 }
 WINDOWS: dict[str, Any] = {
     "duration": 3,
@@ -27,6 +28,7 @@ WINDOWS: dict[str, Any] = {
     "zero": 0,
     "open": window(3, closed=False),
     "rows": (rows(3), rows(5)),
+    "short": (rows(1), rows(2)),
     "mixed": (rows(4), 3),
     "unbounded": None,
 }

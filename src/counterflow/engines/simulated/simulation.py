@@ -123,12 +123,16 @@ class Simulation:
         moves[: len(trace)] = trace
         return self._run(moves, max(len(trace), 1))
 
-    def _run(self, trace: Array, replayed: int) -> Outcome:
+    def begin(self) -> None:
+        """All but the schedule is as at the beginning."""
         if self._grown:
             self._set_up_again()
         stepping.copy_arrays(self._copies)
         self.carried[:] = self.counts[:] = 0
         self.state[s.LAST_RANK] = -1
+
+    def _run(self, trace: Array, replayed: int) -> Outcome:
+        self.begin()
         run = stepping.scheduler(self.step)
         arguments = (*self.arguments, self.weights, self.lengths, trace, replayed)
         while (ended := run(*arguments)) == stepping.NEEDS:

@@ -97,7 +97,9 @@ MUTANTS = [
         "    for k in range(1, nodes):\n        if load_acquire(m, node_at(m, k) + DONE) < lefts",
         "    for k in range(1, 1):\n        if load_acquire(m, node_at(m, k) + DONE) < lefts",
     ),
-    Mutant("celljoin", "parts overlap", "first + size * (k + 1) // nodes", "min(first + size * (k + 1) // nodes + 1, end)"),
+    Mutant(
+        "celljoin", "parts overlap", "first + size * (k + 1) // nodes", "min(first + size * (k + 1) // nodes + 1, end)"
+    ),
     # --- handshake join
     Mutant(
         "handshake",
@@ -150,8 +152,18 @@ MUTANTS = [
         "try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)",
         "try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count + 1, 0, 0)",
     ),
-    Mutant("llhj", "no expedition flag", "first, count, m[node + EXPEDITED], ALL_FRESH)", "first, count, EVERYTHING, ALL_FRESH)"),
-    Mutant("llhj", "meets all tuples in transit, not only fresh ones", "first, count, EVERYTHING, k):", "first, count, EVERYTHING, ALL_FRESH):"),
+    Mutant(
+        "llhj",
+        "no expedition flag",
+        "first, count, m[node + EXPEDITED], ALL_FRESH)",
+        "first, count, EVERYTHING, ALL_FRESH)",
+    ),
+    Mutant(
+        "llhj",
+        "meets all tuples in transit, not only fresh ones",
+        "first, count, EVERYTHING, k):",
+        "first, count, EVERYTHING, ALL_FRESH):",
+    ),
     Mutant(
         "llhj",
         "forgets one tuple too soon",
@@ -175,7 +187,8 @@ MUTANTS = [
     Mutant(
         "dpjoin",
         "notifies the next worker before the tuple is written",
-        "        m[node + PHASE] = MATCH\n    if not search(m, node, m[node + SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):\n"
+        "        m[node + PHASE] = MATCH\n"
+        "    if not search(m, node, m[node + SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):\n"
         "        return outcome(m, node)\n",
         "        m[node + PHASE] = MATCH\n"
         "    if m[node + PHASE] == MATCH:\n"
@@ -221,4 +234,4 @@ MUTANTS = [
         " and front(m, ring, 3) <= m[node + DONE] + m[node + DONE + 1]:",
         ":",
     ),
-]  # fmt: skip
+]

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-NOT_COMPILED = ("machine.py", "driver.py", "arena.py", "cases.py", "simulation.py", "shrink.py", "campaign.py", "options.py", "core.py")
+NOT_COMPILED = (
+    "machine.py",
+    "driver.py",
+    "arena.py",
+    "cases.py",
+    "simulation.py",
+    "shrink.py",
+    "campaign.py",
+    "options.py",
+    "core.py",
+)
 SOURCES = (
     "jit.py",
     "lockfree/*.py",

@@ -2,7 +2,7 @@
 
 A state is what decides everything to come: of the memory, the words that nodes, driver and collector look at. Left out
 are who waits for whom, statistics, each side's copy of a queue's other end (looked at only where it says no, and then
-again), and messages that were taken. So two ways to the same state are followed once.
+again), and messages that were taken or are done with. So two ways to the same state are followed once.
 
 The collector moves after every other move. The outboxes hold all that can be found, so nobody waits for it; and
 whatever it would see later, it sees so. Windows hold all tuples, so a row, once written, stays what it is.
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from counterflow.engines.simulated import stepping
 from counterflow.engines.simulated import words as s
 from counterflow.engines.simulated.cases import Case
 from counterflow.engines.simulated.simulation import Simulation
@@ -29,11 +28,13 @@ from counterflow.lockfree.ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH
 from counterflow.lockfree.scale_gate import gate_size
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.node import node_at
 
 ALGORITHMS = ("handshake", "llhj", "dpjoin", "scalejoin")
 DEPTH_MAX = 400
 STATES_MAX = 1 << 22
-NODE_WORDS = (*range(w.DONE + 2), w.SIZE, w.SIZE + 1, *range(w.EXPIRED, w.MARK + 4))
+MESSAGE_WORDS = (w.KIND, w.FIRST, w.COUNT, w.FIRST_RIGHT, w.COUNT_RIGHT, w.SEARCH, w.OUT_AT)
+NODE_WORDS = (w.PHASE, w.DONE, w.DONE + 1, w.SIZE, w.SIZE + 1, *range(w.EXPIRED, w.MARK + 4))
 STATE_WORDS = (s.NEXT_RANK, s.PUNCTUATION, s.FINISHED, s.LAST_RANK, s.LAST_EARLIER, s.TOLD)
 STATES, ENDS, MOVES, DEPTH, DEEPEST, FULL = 0, 1, 2, 3, 4, 5  # what a search says: words of `found`
 NEXT, MOVED, DIGEST = 0, 1, 2  # of a level: who moves next, whether anybody could, and the number of its state
@@ -41,12 +42,15 @@ ONCE = 1 << 16  # of a trace: a driver releases one tuple
 
 
 def small_case(algorithm: str, tuples: int = 3) -> Case:
-    """Two nodes, some tuples of each side; all match that are in the window, and some leave it."""
+    """Two nodes, some tuples of each side; all match that are in the window, and some leave it.
+
+    The driver is two tuples ahead, or four where there are not too many states.
+    """
     return Case(
         algorithm,
         2,
         layout=(1, 2) if algorithm == "dpjoin" else (1, 1),
-        in_flight=4,
+        in_flight=2 if algorithm in ("llhj", "scalejoin") else 4,
         predicate="everything",
         window="short",
         left_rows=tuples,
@@ -93,14 +97,15 @@ def explore(case: Case, step: Any = None) -> Exploration:
     collector = len(simulation.directions) - 1
     moves = levels[: found[DEPTH], NEXT] - 1
     trace = np.stack([moves, np.full_like(moves, collector)], axis=1).reshape(-1) | ONCE
-    return Exploration(case, *map(int, found[[STATES, ENDS, MOVES, DEEPEST]]), int(simulation.state[FAILURE]), trace)
+    states, ends, moves_in_all, deepest = (int(found[word]) for word in (STATES, ENDS, MOVES, DEEPEST))
+    return Exploration(case, states, ends, moves_in_all, deepest, int(simulation.state[FAILURE]), trace)
 
 
 def _looked_at(simulation: Simulation) -> Array:
     """The words of the memory that decide what happens, but for queues."""
     machine, m = simulation.machine, simulation.m
     places = [w.FINISHED]
-    for k, node in enumerate(machine.nodes):
+    for node in machine.nodes:
         places += [node + word for word in NODE_WORDS]
         segments = [int(m[node + w.SEGMENT]), int(m[node + w.SEGMENT + 1])]
         segments += [int(m[node + w.TRANSIT])] if machine.design.algorithm == "llhj" else []
@@ -124,6 +129,11 @@ def digest_of(
     digest = 88172645463325252
     for i in range(len(looked_at)):
         digest = mixed(digest, m[looked_at[i]])
+    for k in range(m[w.NODES]):
+        node = node_at(m, k)
+        if m[node + w.PHASE] != 0:
+            for i in range(len(MESSAGE_WORDS)):
+                digest = mixed(digest, m[node + MESSAGE_WORDS[i]])
     for wire in range(len(wires)):
         for half in range(2):
             ring = wires[wire, half]

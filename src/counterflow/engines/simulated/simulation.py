@@ -136,11 +136,15 @@ class Simulation:
         run = stepping.scheduler(self.step)
         arguments = (*self.arguments, self.weights, self.lengths, trace, replayed)
         while (ended := run(*arguments)) == stepping.NEEDS:
-            self.machine.attend(int(self.state[s.FAILED_AT]))
-            self._grown = True
+            self.attend(int(self.state[s.FAILED_AT]))
         failure = int(self.state[s.FAILURE]) if ended == stepping.FAILED else s.NOTHING
         choices = int(self.state[s.CHOICES]) + (ended == stepping.FAILED)
-        return Outcome(failure, self._detail(failure), choices, int(self.state[s.PAIRS]), trace[:choices])
+        return Outcome(failure, self.detail(failure), choices, int(self.state[s.PAIRS]), trace[:choices])
+
+    def attend(self, k: int) -> None:
+        """Give a node what it needs."""
+        self.machine.attend(k)
+        self._grown = True
 
     def _set_up_again(self) -> None:
         """After a node has got more room: its old arrays are gone."""
@@ -157,7 +161,7 @@ class Simulation:
             self.carried, self.out, self.expected, self.counts,
         )  # fmt: skip
 
-    def _detail(self, failure: int) -> str:
+    def detail(self, failure: int) -> str:
         if failure == s.NOTHING:
             return ""
         text = s.MEANINGS[failure]

@@ -83,7 +83,7 @@ def test_a_failure_is_made_small(broken):
 
 
 def test_the_search_finds_it_too(broken):
-    case = small_case("llhj", tuples=2)
+    case = small_case("llhj")
     found = explore(case, broken[0])
     assert not found.ok
     assert Simulation(case, broken[0]).replay(found.trace).failure == found.failure

@@ -70,7 +70,7 @@ def test_in_process_every_predicate(predicate, left, right, search):
     left=tables(),
     right=tables(),
     kind=st.sampled_from(["two bands", "two equalities", "inequality", "residual"]),
-    window=st.sampled_from(WINDOWS),
+    window=st.sampled_from(list(WINDOWS)),
     how=st.sampled_from(HOWS),
     nodes=st.integers(1, 5),
     seed=st.integers(0, 1 << 32),

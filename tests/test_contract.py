@@ -64,6 +64,23 @@ def test_in_process_every_predicate(predicate, left, right, search):
     assert Counter(results(got, "full")) == Counter(expected(left, right, **options))
 
 
+@pytest.mark.parametrize("algorithm", ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"])
+@settings(max_examples=8, deadline=None)
+@given(
+    left=tables(),
+    right=tables(),
+    kind=st.sampled_from(["two bands", "two equalities", "inequality", "residual"]),
+    window=st.sampled_from(list(WINDOWS)),
+    how=st.sampled_from(HOWS),
+    nodes=st.integers(1, 5),
+    seed=st.integers(0, 1 << 32),
+)
+def test_simulated(algorithm, left, right, kind, window, how, nodes, seed):
+    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+    engine = cf.Simulated(algorithm, nodes=None if algorithm == "kang" else nodes, seed=seed)
+    assert results(cf.window_join(left, right, engine=engine, **options), how) == expected(left, right, **options)
+
+
 @settings(max_examples=30, deadline=None)
 @given(left=tables(), right=tables())
 def test_integer_time_is_the_same_join(left, right):

@@ -10,6 +10,7 @@ from counterflow.api import explain, query_metrics, window_join
 from counterflow.engines.local.joined import JoinedStream
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.streams import Punctuation, Stream, stream, watermark
+from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import (
     ColumnError,
@@ -40,6 +41,7 @@ __all__ = [
     "OptionError",
     "PredicateError",
     "Punctuation",
+    "Simulated",
     "Spark",
     "StateError",
     "Stream",

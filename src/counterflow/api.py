@@ -11,8 +11,9 @@ from counterflow.engines.local.joined import join_streams
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.sources import is_stream, open_side
 from counterflow.engines.local.tables import as_table
+from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
-from counterflow.errors import InputError, OptionError
+from counterflow.errors import InputError, OptionError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, build_spec
@@ -29,7 +30,7 @@ def window_join(
     how: str = "inner",
     suffix: str = "_right",
     ordered: bool = False,
-    engine: Local | Spark | None = None,
+    engine: Local | Spark | Simulated | None = None,
 ) -> Any:
     """Join two inputs on any predicate within sliding windows.
 
@@ -55,7 +56,7 @@ def window_join(
     ordered
         Results in ascending order of (pair_time, later tuple, earlier tuple).
     engine
-        `cf.Local(...)` or `cf.Spark(...)`; inferred from the inputs if not given.
+        `cf.Local(...)` or `cf.Spark(...)`; inferred from the inputs if not given. `cf.Simulated(...)` for tables.
 
     Returns
     -------
@@ -68,9 +69,15 @@ def window_join(
         return spark.join_dataframes(left, right, options, engine or Spark())
     local = _local_engine(engine)
     if is_stream(left) or is_stream(right):
+        if isinstance(local, Simulated):
+            raise UnsupportedError("engine=cf.Simulated(...) joins tables: join streams with cf.Local(...)")
         return join_streams(left, right, options, local)
     left_table, right_table = as_table(left, "left"), as_table(right, "right")
     spec = build_spec(left_table.schema, right_table.schema, **options)
+    if isinstance(local, Simulated):
+        from counterflow.engines.simulated.core import join_simulated  # compiled: not before it is needed
+
+        return join_simulated(spec, left_table, right_table, local)
     return join_tables(spec, left_table, right_table, local)
 
 
@@ -84,7 +91,7 @@ def explain(
     how: str = "inner",
     suffix: str = "_right",
     ordered: bool = False,
-    engine: Local | Spark | None = None,
+    engine: Local | Spark | Simulated | None = None,
     show: bool = True,
 ) -> Explanation:
     """Print how the same call of `window_join` would be executed, and return it. Reads no row."""
@@ -124,10 +131,10 @@ def _is_spark(data: Any) -> bool:
     return any(cls.__module__.startswith("pyspark.") and cls.__name__ == "DataFrame" for cls in type(data).__mro__)
 
 
-def _local_engine(engine: Any) -> Local:
+def _local_engine(engine: Any) -> Local | Simulated:
     if isinstance(engine, Spark):
         raise InputError("engine=cf.Spark(...) joins Spark DataFrames, these are none: use spark.createDataFrame")
-    if engine is not None and not isinstance(engine, Local):
+    if engine is not None and not isinstance(engine, Local | Simulated):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     return engine or Local()
 
@@ -142,8 +149,9 @@ def _spark_engine(left: Any, right: Any, engine: Any) -> Any:
                 f"the {side} input is a {type(data).__name__}, another one a Spark DataFrame: make both Spark "
                 "DataFrames (spark.createDataFrame), or both tables (df.toArrow())"
             )
-    if isinstance(engine, Local):
-        raise InputError("engine=cf.Local(...) joins tables: these inputs are Spark DataFrames; use df.toArrow()")
+    if isinstance(engine, Local | Simulated):
+        name = type(engine).__name__
+        raise InputError(f"engine=cf.{name}(...) joins tables: these inputs are Spark DataFrames; use df.toArrow()")
     if engine is not None and not isinstance(engine, Spark):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     from counterflow.engines.spark import engine as spark_engine

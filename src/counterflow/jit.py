@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-NOT_COMPILED = ("machine.py", "driver.py", "arena.py", "cases.py", "simulation.py", "timed.py")
+NOT_COMPILED = ("machine.py", "driver.py", "arena.py")
+SIMULATED = ("words", "checks", "schedules", "stepping", "exhaustive", "clock")
 SOURCES = (
     "jit.py",
     "lockfree/*.py",
     "protocols/*.py",
     "kernels/compiled/intrinsics.py",
     "kernels/compiled/block.py",
-    "engines/simulated/*.py",
+    *(f"engines/simulated/{name}.py" for name in SIMULATED),
     "hardware/cores.py",
     "hardware/merging.py",
 )
@@ -75,6 +76,12 @@ def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     from numba import njit
 
     choose_instructions()
+    if function.__closure__:
+        # Symbols are named by function, and by a number that means something in the process that compiled it only: two
+        # of the same name, loaded from the cache, would be one and the same.
+        others = [cell.cell_contents.py_func for cell in function.__closure__]
+        around = ", ".join(f"{f.__module__}.{f.__qualname__}" for f in others)
+        function.__qualname__ += f"[{around}]"
     dispatcher = njit(**options)(function)
     dispatcher._cache = _cache_class()(function)
     return dispatcher
@@ -109,16 +116,7 @@ def _cache_class() -> Any:
     class Cache(caching.FunctionCache):
         _impl_class = Implementation
 
-        def _index_key(self, signature: Any, codegen: Any) -> Any:
-            """A function that refers to others by variables around it is known by their names."""
-            return signature, codegen.magic_tuple(), _names_around(self._py_func)
-
     return Cache
-
-
-def _names_around(function: Any) -> tuple[Any, ...]:
-    around = [cell.cell_contents.py_func for cell in function.__closure__ or ()]
-    return tuple((f.__module__, f.__qualname__, _names_around(f)) for f in around)
 
 
 @cache

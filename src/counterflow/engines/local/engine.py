@@ -21,11 +21,15 @@ from counterflow.spec.join_spec import JoinSpec
 
 COLLECT_S = 1.0  # how long to wait for results at once
 Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
+FindPairs = Callable[[JoinSpec, Arrivals, Local], tuple[Array, Array]]  # row numbers of the tables
 
 
-def join_tables(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local) -> pa.Table:
+def join_tables(
+    spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local, find_pairs: FindPairs | None = None
+) -> pa.Table:
+    """`find_pairs`: how, where it is not on threads."""
     arrivals = arrivals_of(spec, left, right)
-    left_rows, right_rows = _find_pairs(spec, arrivals, engine)
+    left_rows, right_rows = (find_pairs or _find_pairs)(spec, arrivals, engine)
     left_rows, right_rows, pair_time = _apply_how(spec, arrivals, left_rows, right_rows)
     if spec.ordered:
         order = _order(arrivals, left_rows, right_rows, pair_time)

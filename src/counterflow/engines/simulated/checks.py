@@ -96,13 +96,15 @@ def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
 
 @compiled
 def check_memory(m: Words, wires: Array, side: int, most: int) -> int:
-    """When all messages have been taken: the nodes' windows of a side hold at most so many tuples together."""
+    """When all messages are done with: the nodes' windows of a side hold at most so many tuples together."""
     for wire in range(len(wires)):
         for half in range(2):
             if m[wires[wire, half] + HEAD] != m[wires[wire, half] + TAIL]:
                 return NOTHING
     held = 0
     for k in range(m[w.NODES]):
+        if m[node_at(m, k) + w.PHASE] != 0:  # an expiry that was taken with an arrival waits for its end
+            return NOTHING
         segment = m[node_at(m, k) + w.SEGMENT + side]
         if m[segment + COPIES] != 0:
             held += m[segment + NEXT_ROW] - m[segment + FIRST_ROW]

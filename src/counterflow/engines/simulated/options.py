@@ -1,0 +1,45 @@
+"""How the simulator runs a join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from counterflow.engines.local.options import ALGORITHMS, Local
+from counterflow.errors import OptionError
+from counterflow.suggest import did_you_mean
+
+NODES = 4  # where nothing is said
+SIMULATED = tuple(name for name in ALGORITHMS if name != "auto")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Join two tables by the nodes of an algorithm, which move one at a time, in an order that the seed decides.
+
+    The results are those of every other engine. It is slow: for tests, and to see a run again.
+    """
+
+    algorithm: str = "llhj"
+    nodes: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in SIMULATED:
+            raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), SIMULATED)}")
+        for option, least in (("nodes", 1), ("seed", 0)):
+            value = getattr(self, option)
+            if value is None and option == "nodes":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OptionError(f"{option}={value!r}: must be a positive integer{'' if least else ', or 0'}")
+        if self.algorithm == "kang" and self.nodes not in (None, 1):
+            raise OptionError(f"nodes={self.nodes}: 'kang' is sequential; choose another algorithm, or 1")
+
+    @property
+    def local(self) -> Local:
+        """The engine that is simulated."""
+        return Local(self.algorithm, workers=1 if self.algorithm == "kang" else self.nodes or NODES)
+
+    @property
+    def described(self) -> str:
+        return f"simulated, {self.local.described}, seed {self.seed}"

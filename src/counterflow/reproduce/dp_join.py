@@ -104,9 +104,9 @@ def figure_4(smoke: bool, note: Note) -> Figure:
     best = max(max(at.values()) for at in found.values() if at)
     return Figure(
         "dpjoin-4", PAPER, "Results a second, 2100 tuples/s a stream, windows of 5 minutes",
-        "The most results that the streams have (Expression 3) are reached with as many workers as in the paper: "
-        f"linear {least[LINEAR]}, rectangular {least[RECTANGULAR]}, square {least[SQUARE]}. Below that, results grow "
-        "with the workers whatever the layout. With the comparison time taken from the paper's Table I, 6 linear "
+        f"The most results that the streams have (Expression 3) are reached with {least[LINEAR]} workers in a linear "
+        f"layout, {least[RECTANGULAR]} in a rectangular and {least[SQUARE]} in a square one (the paper: 7, 8 and 9). "
+        "Below that, results grow with the workers whatever the layout. With the comparison time taken from the paper's Table I, 6 linear "
         "workers come within 2 percent of enough here; the paper's own 6 were a tenth slower than its 2x3.",
         "workers", "results/s", curves,
         rows=[{"layout": kind, "paper's least workers": told[kind], "ours": least[kind]} for kind in told],
@@ -172,17 +172,26 @@ def sustained(comparisons_per_s: float, window_s: float) -> float:
 
 
 def _measured(algorithm: str, workers: int, smoke: bool, note: Note) -> float:
-    """Comparisons a second on real threads."""
+    """Comparisons a second on real threads: the best of three, as other work on the machine only takes away."""
     note(f"dpjoin-5: {algorithm} on {workers} threads of this machine")
-    window, pairs = (2_000, 400) if smoke else (200_000, 20_000)
-    run = Run(algorithm, workers, make_inputs("band", window + pairs, window), window, pairs, 128, "scan").take()
-    assert run["verified"], run
-    return float(run["comparisons_per_s"])
+    window, pairs = (2_000, 400) if smoke else (200_000, 10_000)
+    inputs = make_inputs("band", window + pairs, window)
+    runs = [Run(algorithm, workers, inputs, window, pairs, 128, "scan").take() for _ in range(1 if smoke else 3)]
+    assert all(run["verified"] for run in runs), runs
+    return float(max(run["comparisons_per_s"] for run in runs))
 
 
 # --- Table I: layouts and bandwidth
 
-TABLE_1 = {(2, 3): 9_301, (1, 6): 8_529, (3, 3): 14_047, (1, 9): 13_599, (4, 4): 21_740, (2, 8): 21_700, (1, 16): 21_659}
+TABLE_1 = {
+    (2, 3): 9_301,
+    (1, 6): 8_529,
+    (3, 3): 14_047,
+    (1, 9): 13_599,
+    (4, 4): 21_740,
+    (2, 8): 21_700,
+    (1, 16): 21_659,
+}
 
 
 def table_1(smoke: bool, note: Note) -> Figure:
@@ -255,7 +264,7 @@ def figure_6(smoke: bool, note: Note) -> Figure:
     wide: list[Layout] = [(4, 4), (2, 8), (1, 16)]
     busier = latencies((2500.0, 2500.0), both, smoke, note, wide)
     note("dpjoin-6: handshake join, 16 workers")
-    streams = steady((2500.0, 2500.0), both, 200 if smoke else 12_000)
+    streams = steady((2500.0, 2500.0), both, 200 if smoke else 80_000)  # two windows
     nodes = 4 if smoke else 16
     run = simulate_streams("handshake", nodes, streams, HANDSHAKE_COSTS, batch=16, hit_rate=HIT_RATE)
     handshake_s = float(run.latency.mean()) * streams.stands_for  # windows are shorter by that, and so is its latency
@@ -288,36 +297,37 @@ def figure_6(smoke: bool, note: Note) -> Figure:
 
 
 def figure_7(smoke: bool, note: Note) -> Figure:
-    cases = {"1000 and 3000 tuples/s": ((1000.0, 3000.0), (300.0, 300.0)),
-             "windows of 150 and 300 s": ((1000.0, 1000.0), (150.0, 300.0))}  # fmt: skip
+    cases = {"unequal rates": ((1000.0, 3000.0), (300.0, 300.0)),
+             "unequal windows": ((1000.0, 1000.0), (150.0, 300.0))}  # fmt: skip
     layouts: list[Layout] = [(2, 3), (1, 6)] if smoke else [x for x in LAYOUTS if x[0] * x[1] >= 6]
     curves, rows, best, found = [], [], {}, {}
     for name, (rates, windows_s) in cases.items():
         found[name] = at = latencies(rates, windows_s, smoke, note, layouts)
         curves += _latency_curves(at, rates, windows_s, f", {name}", models=False)
         best[name] = _best(at, 16)
-        rows += [{"case": name, "layout": f"{m}x{n}", "latency ms": ms,
+        rows += [{"case": name, "layout": f"{m}x{n}", "latency ms": latency,
                   "Expression 6 ms": 1000 * mean_latency_s((m, n), rates, windows_s)}
-                 for (m, n), ms in at.items() if m * n >= 15 or smoke]  # fmt: skip
+                 for (m, n), latency in at.items() if m * n >= 15 or smoke]  # fmt: skip
     checks, deviations, verdict = {}, [], ""
     if not smoke:
-        rates = found["1000 and 3000 tuples/s"]
+        ms = found["unequal rates"]
+        curves.append(Curve("3x5 and 4x4, unequal rates", "paper", [15.0, 16.0], [0.26, 0.30]))
         verdict = (
-            f"With unequal rates 3x5 takes {rates[3, 5]:.2f} ms and 2x8 {rates[2, 8]:.2f}, the square 4x4 "
-            f"{rates[4, 4]:.2f}; the paper: 3x5 0.26, 4x4 0.30. With unequal windows 2x8 is the best, and even 3x5 with "
+            f"With unequal rates 3x5 takes {ms[3, 5]:.2f} ms and 2x8 {ms[2, 8]:.2f}, the square 4x4 "
+            f"{ms[4, 4]:.2f}; the paper: 3x5 0.26, 4x4 0.30. With unequal windows 2x8 is the best, and even 3x5 with "
             "15 workers beats 4x4 with 16. The larger window is the one to divide among more workers. The paper's "
             "numbers are smaller than ours, as results come at a scan's end here, and the order is the same. Its best "
             "layout has 15 workers, for the 16th and 15th share cores with the Emitter and the Collector; here 16 "
             "have a core each. Its linear layout becomes slower with more workers; not here."
         )
-        deviations = [Deviation("ms, 3x5, unequal rates", 0.26, rates[3, 5]),
-                      Deviation("ms, 4x4, unequal rates", 0.30, rates[4, 4]),
-                      Deviation("3x5 to 4x4", 0.26 / 0.30, rates[3, 5] / rates[4, 4])]  # fmt: skip
+        deviations = [Deviation("ms, 3x5, unequal rates", 0.26, ms[3, 5]),
+                      Deviation("ms, 4x4, unequal rates", 0.30, ms[4, 4]),
+                      Deviation("3x5 to 4x4", 0.26 / 0.30, ms[3, 5] / ms[4, 4])]  # fmt: skip
         checks = {f"the rectangular layout wins in the asymmetric case: {name}": kind_of(layout) == RECTANGULAR
                   for name, layout in best.items()}  # fmt: skip
-        checks["3x5 beats 4x4 with unequal rates, as in the paper"] = rates[3, 5] < rates[4, 4]
-    return Figure("dpjoin-7", PAPER, "Mean latency of asymmetric streams", verdict or "a smoke run", "workers", "ms",
-                  curves, rows=rows, deviations=deviations, checks=checks)  # fmt: skip
+        checks["3x5 beats 4x4 with unequal rates, as in the paper"] = ms[3, 5] < ms[4, 4]
+    return Figure("dpjoin-7", PAPER, "Mean latency: 1000 and 3000 tuples/s; windows of 150 and 300 s", verdict or "a smoke run", "workers", "ms",
+                  curves, y_log=True, rows=rows, deviations=deviations, checks=checks)  # fmt: skip
 
 
 def _best(found: dict[Layout, float], workers: int) -> Layout | None:

@@ -40,10 +40,9 @@ class Streams:
             np.searchsorted(self.left, self.right - windows[0], "left"),
         )
         # A tuple that meets nothing still has its place in the order: low may not be beyond high + 1.
-        left, right = (
-            inputs.batch(side, 0, len(high[i]), np.minimum(low[i], high[i] + 1), high[i])
-            for i, side in enumerate(("left", "right"))  # type: ignore[misc]
-        )
+        low = np.minimum(low[0], high[0] + 1), np.minimum(low[1], high[1] + 1)
+        left = inputs.batch("left", 0, len(high[0]), low[0], high[0])
+        right = inputs.batch("right", 0, len(high[1]), low[1], high[1])
         return left, right
 
 

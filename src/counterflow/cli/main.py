@@ -13,6 +13,7 @@ from rich.console import Console
 
 import counterflow as cf
 from counterflow.cli import bench, files
+from counterflow.cli.plan import plan
 from counterflow.errors import CounterflowError, OptionError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
     help="Join two streams on any predicate within sliding windows, in process or on Spark.",
 )
 app.add_typer(bench.app, name="bench")
+app.command()(plan)
 notes = Console(stderr=True, highlight=False)
 
 LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import log
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def calibration_path(machine: str, cores: int) -> Path:
 def _between(points: tuple[Point, ...], rows: float) -> tuple[float, float]:
     """Rates are interpolated over the logarithm of the window; beyond what was measured they stay."""
     rows = min(max(rows, points[0].rows), points[-1].rows)
-    for low, high in zip(points, points[1:], strict=False):
+    for low, high in pairwise(points):
         if rows <= high.rows:
             share = log(rows / low.rows) / log(high.rows / low.rows)
             one = low.one_core ** (1 - share) * high.one_core**share

@@ -7,7 +7,7 @@ out to its n columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isqrt
 
 Layout = tuple[int, int]
 
@@ -95,7 +95,8 @@ def queued_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
 
 
 def layouts(cells: int) -> list[Layout]:
-    return [(rows, cells // rows) for rows in range(1, cells + 1) if cells % rows == 0]
+    flat = [(rows, cells // rows) for rows in range(1, isqrt(cells) + 1) if cells % rows == 0]
+    return flat + [(rows, columns) for columns, rows in reversed(flat) if rows != columns]
 
 
 def least_latency(cells: int, load: Load) -> Layout:

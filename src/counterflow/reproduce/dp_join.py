@@ -95,7 +95,7 @@ def figure_4(smoke: bool, note: Note) -> Figure:
         "dpjoin-4", PAPER, "Results a second, 2100 tuples/s a stream, windows of 5 minutes",
         f"The most results that the streams have (Expression 3) are reached with {least[LINEAR]} workers in a linear "
         f"layout, {least[RECTANGULAR]} in a rectangular and {least[SQUARE]} in a square one (the paper: 7, 8 and 9). "
-        "Below that, results grow with the workers whatever the layout. With the comparison time taken from the paper's Table I, 6 linear "
+        "Below that, results grow with the workers whatever the layout. With the comparison time of Table I, 6 linear "
         "workers come within 2 percent of enough here; the paper's own 6 were a tenth slower than its 2x3.",
         "workers", "results/s", curves,
         rows=[{"layout": kind, "paper's least workers": told[kind], "ours": least[kind]} for kind in told],
@@ -142,7 +142,7 @@ def figure_5(smoke: bool, note: Note) -> Figure:
     ]  # fmt: skip
     return Figure(
         "dpjoin-5", PAPER, "Rate a stream that a linear layout sustains",
-        f"As in the paper both scale nearly as well as they could: with {most} workers {scale['dp-join']:.1f} times one "
+        f"As in the paper both scale nearly as well as they could: {most} workers do {scale['dp-join']:.1f} times one "
         f"worker's results for DP-Join, {scale['handshake join']:.1f} for handshake join, and rates grow as the square "
         "root. The text gives no rates of Figure 5b. Beyond 16 workers the paper's machine has only hardware threads "
         "and gains nothing; the simulation has a core for each. The paper's advantage of 24 percent over handshake "
@@ -207,8 +207,8 @@ def table_1(smoke: bool, note: Note) -> Figure:
     last = [min(group, key=lambda r: r["of Expression 4, windows of 0.3 s"])["kind"] for group in by_workers.values()]
     return Figure(
         "dpjoin-table-1", PAPER, "Results a second that layouts offer",
-        f"As Expression 4 says and the paper found, layouts of as many workers offer nearly the same: ours differ by at "
-        f"most {ours:.1%}, the paper's by {worst('paper results/s'):.1%} (6 workers; 3.2% with 9, 0.4% with 16). Every "
+        f"As Expression 4 says and the paper found, layouts of as many workers offer nearly the same: ours differ by "
+        f"at most {ours:.1%}, the paper's by {worst('paper results/s'):.1%} (6 workers; 3.2% with 9, 0.4% with 16). Every "
         "worker of a row or column is charged for every tuple that is handed on. Beside a scan of a million tuples "
         "that is next to nothing, so messages alone do not explain the paper's linear layout of 6, which is slower "
         f"by 8%. With windows a thousand times smaller they show: layouts differ by up to {short:.0%}, and the linear "
@@ -260,17 +260,18 @@ def figure_6(smoke: bool, note: Note) -> Figure:
     square, rectangular, linear = (busier[layout] for layout in wide)
     told = {"4x4": 0.95, "1x16": 2.42}
     rows: list[Row] = [
-        {"layout": f"{m}x{n}", "latency ms": ms, "Expression 6 ms": 1000 * scan_latency_s(load_of((2500, 2500), both), (m, n), COMPARISON_S),
+        {"layout": f"{m}x{n}", "latency ms": ms, 
+         "Expression 6 ms": 1000 * scan_latency_s(load_of((2500, 2500), both), (m, n), COMPARISON_S),
          "paper ms": told.get(f"{m}x{n}")} for (m, n), ms in busier.items()
     ]  # fmt: skip
     rows.append({"layout": "handshake join", "latency ms": 1000 * handshake_s, "paper ms": 67_000})
     return Figure(
         "dpjoin-6", PAPER, "Mean latency, 1000 tuples/s a stream, windows of 5 minutes",
         f"The square layout has the least latency, then the rectangular, then the linear one. At 2500 tuples/s with 16 "
-        f"workers it is {square:.2f}, {rectangular:.2f} and {linear:.2f} ms; the paper has 0.95 for the square and 2.42 "
+        f"workers it is {square:.2f}, {rectangular:.2f} and {linear:.2f} ms; the paper has 0.95 for the square, 2.42 "
         f"for the linear one. So the square one is better by {1 - square / linear:.0%} (the paper: 60%). Handshake "
-        f"join's is {handshake_s:.0f} s (the paper: 67), longer by {handshake_s * 1000 / square:,.0f} times. Expression 6 "
-        "leaves out that tuples wait for each other, and takes results as given out while a window is scanned; here "
+        f"join's is {handshake_s:.0f} s (the paper: 67), longer by {handshake_s * 1000 / square:,.0f} times. "
+        "Expression 6 leaves out that tuples wait for each other, and takes results as given out while a window is scanned; here "
         "they come at a scan's end. The paper's linear layout becomes slower with more workers, by its 'propagation "
         "delay', and 15 and 16 workers lose by sharing two cores: neither happens here.",
         "workers", "ms", _latency_curves(found, (1000.0, 1000.0), both, ""), rows=rows,
@@ -318,7 +319,8 @@ def figure_7(smoke: bool, note: Note) -> Figure:
         }
         checks["3x5 beats 4x4 with unequal rates, as in the paper"] = ms[3, 5] < ms[4, 4]
     return Figure("dpjoin-7", PAPER, "Mean latency: 1000 and 3000 tuples/s; windows of 150 and 300 s",
-                  verdict or "a smoke run", "workers", "ms", curves, y_log=True, rows=rows, deviations=deviations, checks=checks)  # fmt: skip
+                  verdict or "a smoke run", "workers", "ms", curves, y_log=True, rows=rows,
+                  deviations=deviations, checks=checks)  # fmt: skip
 
 
 def _best(found: dict[Layout, float], workers: int) -> Layout | None:

@@ -107,7 +107,7 @@ def test_with_windows_of_one_length_least_copies_is_least_latency(left, right, w
     assert scan_latency_s(load, copied, 1e-9) == pytest.approx(best)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(LOADS, st.sampled_from(["scan", "index"]), st.sampled_from(["local", "spark"]), st.integers(1, 64))
 def test_plans(load, access, engine, cores):
     plan = make_plan(Question(load, cores, access=access, engine=engine), MACHINE)
@@ -117,11 +117,11 @@ def test_plans(load, access, engine, cores):
     assert plan.latency_s > 0 and plan.state_bytes > 0 and plan.shuffle_rows_per_s >= load.tuples_per_s
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(LOADS, st.floats(1.01, 10))
 def test_more_work_needs_no_fewer_workers(load, times):
     few, many = (make_plan(Question(x, 64), MACHINE) for x in (load, replace(load, left_rate=load.left_rate * times)))
-    assert few.highest_share >= many.highest_share * (1 - 1e-6)
+    assert few.highest_share >= many.highest_share * (1 - 1e-4)
     if few.needed and many.needed:
         assert few.needed <= many.needed
 
@@ -137,6 +137,13 @@ def test_rates_fall_with_the_window(rows, workers):
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(OptionError):
         Question(replace(load(1000), **wrong), 2)
+
+
+def test_on_spark_more_cells_may_be_worse():
+    """Seven cells can only stand in a line, and copy more than six do."""
+    heavy = load(20_000, 0.01)
+    seven, six = (make_plan(Question(heavy, cores, access="index", engine="spark"), MACHINE) for cores in (7, 6))
+    assert seven.highest_share >= six.highest_share and seven.layout != (1, 7)
 
 
 # --- calibration, command

@@ -7,6 +7,7 @@ out to its n columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isqrt
 
 Layout = tuple[int, int]
@@ -94,6 +95,7 @@ def queued_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
 # --- layouts
 
 
+@cache
 def layouts(cells: int) -> list[Layout]:
     flat = [(rows, cells // rows) for rows in range(1, isqrt(cells) + 1) if cells % rows == 0]
     return flat + [(rows, columns) for columns, rows in reversed(flat) if rows != columns]

@@ -11,7 +11,7 @@ from counterflow.plan.calibration import Calibration
 from counterflow.plan.model import Layout, Load, least_copies, least_latency, queued_latency_s
 
 BUSY_MAX = 0.9  # beyond it waiting grows without bound
-WORKERS_MAX = 4096
+WORKERS_MAX = 1024
 # `counterflow bench spark` (README): a micro-batch of 100,000 rows takes about 0.64 s on two cores with layout 1x2,
 # where half of the rows are sent twice; and hardly less with fewer rows: planning, state and commits.
 SPARK_SENT_ROW_S = 2 * 0.64 / 150_000  # of a core
@@ -45,7 +45,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Plan:
-    """`workers`: as few as sustain the rates; all cores if none do, and then `needed` says how many would."""
+    """`workers`: as few as sustain the rates; if the cores do not, those that come nearest, and `needed` would."""
 
     workers: int
     layout: Layout
@@ -71,7 +71,7 @@ def make_plan(question: Question, calibration: Calibration) -> Plan:
     load, cores = question.load, question.cores
     needed = next((n for n in range(1, WORKERS_MAX + 1) if _busy(question, calibration, n) <= BUSY_MAX), None)
     sustained = needed is not None and needed <= cores
-    workers = needed if sustained and needed is not None else cores
+    workers = needed if sustained and needed is not None else _least_busy(question, calibration)
     layout = _layout(question, workers)
     copies = (layout[1], layout[0]) if question.engine == "spark" else (1, 1)
     state = (copies[0] * load.left_rows + copies[1] * load.right_rows) * question.row_bytes
@@ -114,17 +114,26 @@ def _busy(question: Question, calibration: Calibration, workers: int) -> float:
     return joined + (load.left_rate * columns + load.right_rate * rows) * SPARK_SENT_ROW_S / workers
 
 
+def _least_busy(question: Question, calibration: Calibration) -> int:
+    """All cores, but on Spark: a prime number of cells can only be laid out in a line, which copies most."""
+    if question.engine == "local":
+        return question.cores
+    return min(range(1, question.cores + 1), key=lambda n: _busy(question, calibration, n))
+
+
 def _highest_share(question: Question, calibration: Calibration) -> float:
     """By halving: what is asked of the workers grows with the rates, and so do windows of seconds."""
+
+    def sustained(share: float) -> bool:
+        scaled = _scaled(question, share)
+        return _busy(scaled, calibration, _least_busy(scaled, calibration)) <= BUSY_MAX
+
     low, high = 0.0, 1.0
-    while _busy(_scaled(question, high), calibration, question.cores) <= BUSY_MAX and high < 1e9:
+    while sustained(high) and high < 1e9:
         low, high = high, 2 * high
-    for _ in range(40):
+    for _ in range(20):
         middle = (low + high) / 2
-        if _busy(_scaled(question, middle), calibration, question.cores) <= BUSY_MAX:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if sustained(middle) else (low, middle)
     return low
 
 

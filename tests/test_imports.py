@@ -21,10 +21,12 @@ LAYERS = [
     "kernels",
     "protocols",
     "hardware",
+    "plan",
     "explanation",
     "engines",
     "api",
     "bench",
+    "reproduce",
     "cli",
 ]
 

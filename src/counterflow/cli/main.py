@@ -13,6 +13,7 @@ from rich.console import Console
 
 import counterflow as cf
 from counterflow.cli import bench, files
+from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate
 from counterflow.errors import CounterflowError, OptionError
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.command()(simulate)
+app.command()(plan)
 notes = Console(stderr=True, highlight=False)
 
 LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]

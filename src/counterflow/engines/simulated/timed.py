@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -52,6 +52,7 @@ class Timed:
     mark_time: Array  # when the driver looked how far the nodes were, and the rank up to which all was found then
     mark_rank: Array
     due: Array  # of each rank
+    stages: Array  # comparisons of each node, from one stop to the next
 
     @property
     def tuples_per_s(self) -> float:
@@ -102,8 +103,17 @@ class TimedJoin:
         self.around = _table(nodes, sorted(pairs | {(b, a) for a, b in pairs}))
         self.result_time, self.result_rank = np.zeros(results, np.int64), np.zeros(results, np.int64)
 
-    def run(self, due_s: Array | None = None, whole_batches: bool = False, ahead: int | None = None) -> Timed:
-        """Release tuple by tuple at these times (of each rank after the warm ones), or as fast as they are taken."""
+    def run(
+        self,
+        due_s: Array | None = None,
+        whole_batches: bool = False,
+        ahead: int | None = None,
+        stops: Sequence[int] = (),
+    ) -> Timed:
+        """Release tuple by tuple at these times (of each rank after the warm ones), or as fast as they are taken.
+
+        `stops`: ranks before which the nodes finish what they have, and their comparisons are counted.
+        """
         feed, m, warm = self.feed, self.m, self.warm
         due = np.zeros(feed.total + 1, np.int64)
         if due_s is not None:
@@ -115,37 +125,41 @@ class TimedJoin:
         plan[clock.BACKLOG] = 2 if handshake else 1 << 40
         plan[clock.LAST] = warm
         m[w.QUIET : w.QUIET + 2] = feed.total
-        self._go_on(plan, np.zeros_like(due), np.zeros(clock.COST_WORDS, np.int64))
+        marks = np.zeros((2, MARKS_MAX), np.int64)
+        self._go_on(plan, np.zeros_like(due), np.zeros(clock.COST_WORDS, np.int64), marks)
         assert plan[clock.NEXT_RANK] == warm, "the windows could not be filled"
         m[w.QUIET : w.QUIET + 2] = 0
         self.free[:] = self.busy[:] = 0
-        before = self._comparisons()
-        plan[clock.LAST], plan[clock.RESULTS], plan[clock.MARKS] = feed.total, 0, 0
+        counted = [self._comparisons()]
+        plan[clock.NOW] = plan[clock.RESULTS] = plan[clock.MARKS] = 0
         plan[clock.WHOLE_BATCHES] = whole_batches
-        marks = self._go_on(plan, due, self.costs.words(self.design.algorithm))
+        for stop in (*stops, feed.total):
+            plan[clock.LAST] = stop
+            self._go_on(plan, due, self.costs.words(self.design.algorithm), marks)
+            counted.append(self._comparisons())
         assert plan[clock.NEXT_RANK] == feed.total, "the join stands still"
         ended = int(self.free.max())
         found, seen = int(plan[clock.RESULTS]), int(plan[clock.MARKS])
         return Timed(
             seconds=ended / 1e12,
             tuples=feed.total - warm,
-            comparisons=self._comparisons() - before,
+            comparisons=counted[-1] - counted[0],
             busy=self.busy / max(ended, 1),
             result_time=self.result_time[:found] / 1e12,
             result_rank=self.result_rank[:found].copy(),
             mark_time=marks[0][:seen] / 1e12,
             mark_rank=marks[1][:seen].copy(),
             due=due / 1e12,
+            stages=np.diff(counted, axis=0),
         )
 
     def _comparisons(self) -> Array:
         return np.array([self.m[node + w.IN_WINDOW] for node in self.machine.nodes])
 
-    def _go_on(self, plan: Array, due: Array, costs: Array) -> tuple[Array, Array]:
+    def _go_on(self, plan: Array, due: Array, costs: Array, marks: Array) -> None:
         feed = self.feed
         at = np.full(self.design.nodes + len(self.wires) + 1, clock.NEVER)
-        at[-1] = 0
-        marks = np.zeros((2, MARKS_MAX), np.int64)
+        at[-1] = plan[clock.NOW]
         run = clock.timer(self.machine.step)
         arguments = (
             self.m, plan, costs, feed.heads, feed.lanes, feed.state, feed.ends, feed.totals, due, self.wires,
@@ -154,7 +168,6 @@ class TimedJoin:
         )  # fmt: skip
         while run(*arguments) == clock.NEEDS:
             self.machine.attend(int(plan[clock.NEEDY]))
-        return marks[0], marks[1]
 
 
 def _table(nodes: int, pairs: Iterable[tuple[int, int]]) -> Array:

@@ -24,6 +24,7 @@ from typing import Literal
 
 from counterflow.engines.spark.options import Spark, parse_layout
 from counterflow.errors import OptionError
+from counterflow.plan.model import least_copies
 from counterflow.spec.expression import Column, Expression, Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.spec.split import Equality, without_widening
@@ -164,7 +165,7 @@ def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         if spec.how == "inner" and not spec.ordered:
             return _cells(spec, "home", cells, "as asked: every cell searches for every row, one stores it")
         bent = "'home' is for unordered inner joins: a row that waits for others has to be stored where it is searched"
-        return _decisive(spec, cells, bent) or _matrix(spec, *_squarest(cells, 1, 1), bent)
+        return _decisive(spec, cells, bent) or _matrix(spec, *least_copies(cells, 1, 1), bent)
     rows, columns = size
     asked = _matrix(spec, rows, columns, "as asked")
     decisive = _decisive(spec, rows * columns, f"'{asked}' was asked for, but ")
@@ -191,15 +192,9 @@ def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         return decisive
     left_rate, right_rate = engine.rates or (1.0, 1.0)
     sizes = [rate * (side.window.size or 1) for side, rate in ((spec.left, left_rate), (spec.right, right_rate))]
-    rows, columns = _squarest(cores, *sizes)
+    rows, columns = least_copies(cores, *sizes)
     said = "window times rate" if engine.rates else "window, rates taken as equal"
     return _matrix(spec, rows, columns, f"a cell for each of {cores} cores with the least copied ({said})")
-
-
-def _squarest(cells: int, left_size: float, right_size: float) -> tuple[int, int]:
-    """The matrix that stores least: left rows are held once for each column, right ones for each row (DP-Join)."""
-    shapes = [(rows, cells // rows) for rows in range(1, cells + 1) if cells % rows == 0]
-    return min(shapes, key=lambda shape: shape[1] * left_size + shape[0] * right_size)
 
 
 def _cells(spec: JoinSpec, kind: Literal["home", "hash"], cells: int, reason: str) -> Layout:

@@ -1,0 +1,128 @@
+"""`counterflow plan`: what a join needs, before it runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from counterflow.errors import OptionError
+from counterflow.spec.windows import duration_us
+
+notes = Console(stderr=True, highlight=False)
+DEVIATION_MAX = 0.25  # of a prediction, with --verify
+
+
+def plan(
+    left_rate: Annotated[float, typer.Option(help="Tuples a second of the left stream.")] = 1000.0,
+    right_rate: Annotated[float | None, typer.Option(help="Of the right stream (default: as the left one).")] = None,
+    window: Annotated[str, typer.Option(help="'5 minutes'; LEFT,RIGHT if the two differ.")] = "5 minutes",
+    hit_rate: Annotated[float, typer.Option(help="The share of pairs in the window that match.")] = 1 / 250_000,
+    cores: Annotated[int | None, typer.Option(min=1, help="Default: those of this machine.")] = None,
+    memory: Annotated[float | None, typer.Option(help="GiB for windows (default: this machine's memory).")] = None,
+    row_bytes: Annotated[float, typer.Option(help="Of a stored row, its part of an index included.")] = 64.0,
+    access: Annotated[
+        str, typer.Option(help="scan (any predicate) or index (one with a band or an equality).")
+    ] = "scan",
+    engine: Annotated[str, typer.Option(help="local (in process) or spark.")] = "local",
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure this machine anew, about 20 s.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare predictions with the local engine on three windows, about 1 min.")
+    ] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works; nothing is kept.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
+    from counterflow.bench.machine import machine
+    from counterflow.bench.planned import SMOKE, calibrated
+    from counterflow.bench.planned import verify as compare
+    from counterflow.plan.model import Load
+    from counterflow.plan.planner import Question, make_plan
+
+    left_s, right_s = parse_windows(window)
+    here = machine()
+    question = Question(
+        Load(left_rate, left_rate if right_rate is None else right_rate, left_s, right_s, hit_rate),
+        cores or int(here["cores"]),
+        (memory * 2**30) if memory is not None else float(here["memory_bytes"]),
+        access,  # type: ignore[arg-type]
+        engine,  # type: ignore[arg-type]
+        row_bytes,
+    )
+    sizes = SMOKE if smoke else None
+    with notes.status("starting") as status:
+        calibration = calibrated(calibrate or smoke, status.update, sizes)
+        rows = compare(status.update, sizes) if verify else []
+    found = make_plan(question, calibration)
+    if as_json:
+        typer.echo(json.dumps({"plan": found.as_json(), "machine": calibration.machine,
+                               "calibrated": calibration.date, "verified": rows}))  # fmt: skip
+    else:
+        show(found, question, calibration)
+        show_verified(rows)
+    if any(abs(row["ratio"] - 1) > DEVIATION_MAX for row in rows) and not smoke:
+        notes.print(f"[bold red]a prediction is off by more than {DEVIATION_MAX:.0%}[/]")
+        raise typer.Exit(1)
+
+
+def parse_windows(text: str) -> tuple[float, float]:
+    """Seconds, of the left and the right window."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 2:
+        raise OptionError(f"--window {text!r}: give one window, or LEFT,RIGHT")
+    seconds = [duration_us(part) / 1e6 for part in parts]
+    return seconds[0], seconds[-1]
+
+
+def show(found: Any, question: Any, calibration: Any) -> None:
+    console = Console(width=None if notes.is_terminal else 120, highlight=False)
+    load = question.load
+    table = Table("", "", show_header=False)
+    workers = f"{found.workers} of {question.cores} cores"
+    if not found.sustained:
+        needed = "no number of workers suffices" if found.needed is None else f"{found.needed} would be needed"
+        workers = f"all {question.cores} cores, which do not sustain the rates: {needed}"
+    rows = {
+        "streams": f"{load.left_rate:,.0f} and {load.right_rate:,.0f} tuples/s, windows of {found.window_rows[0]:,.0f} "
+        f"and {found.window_rows[1]:,.0f} rows",
+        "work": f"{found.comparisons_per_s:,.0f} comparisons/s as a nested loop, {found.results_per_s:,.1f} results/s",
+        "workers": workers,
+        "layout": f"{found.layout[0]}x{found.layout[1]}",
+        "busy": f"{found.utilisation:.0%}",
+        "highest rates": f"{found.highest_share:.2f} times these, with {question.cores} cores",
+        "latency, mean": "grows without end" if found.latency_s == float("inf") else _duration(found.latency_s),
+        "state": f"{found.state_bytes / 2**20:,.1f} MiB{'' if found.fits else ', which is more than there is'}",
+        "rows to workers": f"{found.shuffle_rows_per_s:,.0f} a second, copies included",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+    for reason in found.reasons:
+        console.print(reason)
+    console.print(f"calibrated on {calibration.machine}, {calibration.cores} cores, {calibration.date}")
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds * 1e6:.0f} µs"
+        if seconds < 1e-3
+        else f"{seconds * 1e3:.2f} ms"
+        if seconds < 1
+        else f"{seconds:.1f} s"
+    )
+
+
+def show_verified(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    table = Table("access", "window", "workers", "predicted tuples/s", "measured", "ratio", "least and most")
+    for row in rows:
+        table.add_row(
+            row["access"], f"{row['window_rows']:,}", str(row["workers"]), f"{row['predicted_tuples_per_s']:,.0f}",
+            f"{row['measured_tuples_per_s']:,.0f}", f"{row['ratio']:.2f}",
+            f"{row['ratio_least']:.2f} to {row['ratio_most']:.2f}",
+        )  # fmt: skip
+    Console(width=None if notes.is_terminal else 120, highlight=False).print(table)

@@ -1,0 +1,1 @@
+"""What a join will cost, before it runs."""

@@ -25,6 +25,7 @@ LAYERS = [
     "engines",
     "api",
     "bench",
+    "reproduce",
     "cli",
 ]
 

@@ -96,7 +96,9 @@ def this_machine(smoke: bool) -> Costs:
     inputs = make_inputs("hash", window + pairs, window)
 
     def per_tuple_ns(batch: int) -> float:
-        return float(min(1e9 / Run("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"] for _ in "ab"))
+        return float(
+            min(1e9 / Run("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"] for _ in "ab")
+        )
 
     single, many = per_tuple_ns(1), per_tuple_ns(256)
     rare = Run("llhj", len(usable_cores()), inputs, window, min(pairs, 2_000), 1, "auto", rate=10_000).take()

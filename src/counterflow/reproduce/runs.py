@@ -65,8 +65,8 @@ def simulate(
     """`window` tuples a side, full when it begins unless not `warm`; then `tuples` a side: at a rate, or at once.
 
     `rate`: tuples a second of both streams together, of which the driver holds back `together` and then hands them on
-    at once; latency counts from the arrival, not from that. What is looked up in an index here is charged as a nested loop.
-    Of large windows a stored tuple stands for several, and is charged as such.
+    at once; latency counts from the arrival, not from that. What is looked up in an index here is charged as a nested
+    loop. Of large windows `stored` tuples are kept, each of which stands for several and is charged as such.
     """
     right_window = window if right_window is None else right_window
     stands_for = max(1, round(max(window, right_window) / stored))
@@ -117,7 +117,7 @@ def nested_loop_rate(algorithm: str, nodes: int, window_s: float, costs: Costs, 
     """
     window = int((nodes * 1e9 * window_s / (2 * costs.comparison)) ** 0.5)
     if algorithm == "handshake":
-        stored, tuples = 3_000 if nodes >= 64 else 6_000, 1_000
+        stored, tuples = 6_000, 1_000
     else:
         stored, tuples = SIMULATED_ROWS, 2_000 if nodes >= 128 else 1_000
     if smoke:

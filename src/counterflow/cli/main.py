@@ -129,7 +129,7 @@ def reproduce(
     as_json: Json = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")] = False,
 ) -> None:
-    """Make the papers' figures again: measured on the cores there are, simulated above, as PNG, SVG, JSON and a page."""
+    """Make the papers' figures again: measured on the cores there are, simulated above; PNG, SVG, JSON, one page."""
     from counterflow.cli import reproduce as command
 
     if only_list:

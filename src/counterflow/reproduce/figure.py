@@ -16,7 +16,7 @@ LINES = {"measured": "-", "simulated": "--", "paper": "", "model": ":"}
 
 @dataclass(frozen=True)
 class Curve:
-    """`source`: measured on this machine, simulated under the virtual clock, given in the paper's text, or a formula."""
+    """`source`: measured on this machine, simulated under the virtual clock, given in the paper's text, a formula."""
 
     name: str
     source: Source

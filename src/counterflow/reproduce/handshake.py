@@ -124,8 +124,8 @@ def figure_9(smoke: bool, note: Note) -> Figure:
            f"On this machine merge carries {gain:.2f} times the load of the (vectorised) scan, measured.")),
         "cores", "tuples/s of each stream", curves, x_log=True, y_log=True,
         deviations=[
-            *(Deviation(f"{n} cores (tuples/s{'; fitted' if n == 16 else ''})", r, nehalem[n]) for n, r in "
-            f"known.items()),
+            *(Deviation(f"{n} cores (tuples/s{'; fitted' if n == 16 else ''})", r, nehalem[n])
+              for n, r in known.items()),
             Deviation("results/s at 5,000 tuples/s (paper: more than 120,000)", 120_000,
                       2 * 5000**2 * window_s / HIT_RATE),
         ],

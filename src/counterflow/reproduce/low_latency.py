@@ -84,7 +84,7 @@ def figure_5(smoke: bool, note: Note) -> Figure:
         steady, full = np.array(most)[np.array(x) > max(windows)], np.array(x) < max(windows) / 2
         checks[f"latency stays below the bound ({name})"] = max(most) <= bound
         checks[f"it grows until the windows are full ({name})"] = max(np.array(most)[full]) < steady.min()
-        said.append(f"{max(most):.1f} s of {bound:.1f} s")
+        said.append(f"{max(most):.2f} s of {bound:.2f} s")
     return Figure(
         "llhj-5", PAPER, "Figure 5: latency of handshake join over time",
         judged(checks, f"latency grows while the windows fill, is steady from 200 s on, and stays slightly below the "

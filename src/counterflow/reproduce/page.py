@@ -18,7 +18,8 @@ MEANING: dict[Source, str] = {
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #2a7d3f; --bad: #c0392b; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+h1 { font-size: 1.6rem; }
+h2 { font-size: 1.2rem; margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 img { max-width: 100%; background: white; border-radius: 4px; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem; display: block; overflow-x: auto; }
 th, td { text-align: left; padding: .25rem .7rem; border-bottom: 1px solid var(--line); }
@@ -42,7 +43,8 @@ def write_page(figures: list[Figure], heading: dict[str, Any], folder: Path) -> 
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>The papers' figures, reproduced by Counterflow</title><style>{STYLE}</style></head><body>
 <h1>The papers' figures, reproduced by Counterflow</h1>
-<p>{escape(machine["cpu"])}, {machine["cores"]} cores (load {machine["load_before"]:.1f} before), {heading["date"][:16]}.
+<p>{escape(machine["cpu"])}, {machine["cores"]} cores (load {machine["load_before"]:.1f} before),
+{heading["date"][:16]}.
 The checks of {held} of {len(figures)} figures hold.</p>{small if heading["smoke"] else ""}
 <p>Every curve says where it comes from:</p><ul>{sources}</ul>
 <nav><h2>Contents</h2><ul class="checks">{contents}</ul></nav>

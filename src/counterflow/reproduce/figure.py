@@ -92,12 +92,18 @@ class Figure:
 
         drawing = Drawing(figsize=(7.2, 4.8), layout="constrained")
         axes = drawing.subplots()
-        for curve in self.curves:
+        for i, curve in enumerate(self.curves):
+            paper = curve.source == "paper"
             axes.plot(
                 curve.x,
                 curve.y,
                 marker=MARKERS[curve.source] if len(curve.x) <= 40 else "",
-                linestyle=LINES[curve.source],
+                markersize=8 if paper else max(9 - i, 4),  # of curves on top of each other all are seen
+                markerfacecolor="none" if curve.source == "simulated" else None,
+                markeredgewidth=1.6,
+                linestyle="" if self.x_names else LINES[curve.source],
+                color="black" if paper else None,
+                zorder=5 if paper else 2,
                 label=f"{curve.name} ({curve.source})",
             )
         axes.set(xlabel=self.x_label, ylabel=self.y_label, title=self.title)
@@ -106,6 +112,7 @@ class Figure:
             axes.xaxis.set_major_formatter("{x:g}")
         if self.x_names:
             axes.set_xticks(list(self.x_names), list(self.x_names.values()))
+            axes.margins(x=0.2)
         if self.y_log:
             axes.set_yscale("log")
         else:

@@ -26,9 +26,8 @@ def figure_18(smoke: bool, note: Note) -> Figure:
     return Figure(
         "fpga-18", PAPER, "Figure 18: FPGA, 8 tuples of each window a core",
         judged(checks, f"a tuple takes {cycles[0]:.1f} to {cycles[-1]:.1f} cycles, counted, whatever the number of "
-        f"cores, "
-        f"so throughput is the clock's; result queues take {rows[-1]['fifo_share']:.0%} of those there are with "
-        f"{x[-1]:.0f} cores. The clock itself (150 to 170 MHz) is the paper's: no model of cycles can tell it."),
+        f"cores, so throughput is the clock's; result queues take {rows[-1]['fifo_share']:.0%} of those there are "
+        f"with {x[-1]:.0f} cores. The clock itself (150 to 170 MHz) is the paper's: no model of cycles can tell it."),
         "cores", "million tuples/s of each stream",
         [
             Curve(f"cycles counted, at {clocks[0]} MHz", "simulated", x, [clocks[0] / c for c in cycles]),
@@ -55,10 +54,10 @@ def figure_13(smoke: bool, note: Note) -> Figure:
         abs(row["cycles_per_tuple"] / counted[n] - 1) < 0.02 for n, row in by_cores.items())}  # fmt: skip
     return Figure(
         "first-report-13", FIRST_REPORT, "First report, Figure 13: FPGA, windows of 1,000 tuples",
-        judged(checks, f"throughput is the clock over the tuples of a core's segment. With 100 cores the paper has its "
-        f"highest clock, with 150 less throughput; so 150 cores' clock must be below {needed:.0%} of 100 cores'. The "
-        f"clocks are in the paper's picture alone, so ours is {clock:.0f} MHz throughout, and the paper's drop is "
-        f"not seen."),
+        judged(checks, f"throughput is the clock over the tuples of a core's segment. With 100 cores the paper has "
+        f"its highest clock, with 150 less throughput; so 150 cores' clock must be below {needed:.0%} of 100 cores'. "
+        f"The clocks are in the paper's picture alone, so ours is {clock:.0f} MHz throughout, and the paper's drop "
+        f"is not seen."),
         "cores", "million tuples/s of each stream",
         [
             Curve(f"cycles counted, at {clock:.0f} MHz", "simulated", x, [clock / counted[int(n)] for n in x]),
@@ -77,9 +76,8 @@ def table_1(smoke: bool, note: Note) -> Figure:
         abs(row["simulated_tuples_per_s"] / row["paper_tuples_per_s"] - 1) < 0.02 for row in rows)}  # fmt: skip
     ours = ", ".join(f"{row['clock_mhz']:g}" for row in rows)
     off = [row["cores"] for row in rows if abs(row["total_mw"] - row["paper_total_mw"]) > 2]
-    also = (
-        f" The paper's totals are not the sums of its columns with {' and '.join(map(str, off))} cores." if off else ""
-    )
+    with_off = " and ".join(map(str, off))
+    also = f" The paper's totals are not the sums of its columns with {with_off} cores." if off else ""
     return Figure(
         "fpga-table-1", PAPER, "Table 1: the clock that 500,000 tuples/s need, windows of 100 tuples",
         judged(checks, f"the model needs {ours} MHz, as the paper does, and the simulated circuit carries the load. "
@@ -105,8 +103,7 @@ def table_2(smoke: bool, note: Note) -> Figure:
     return Figure(
         "fpga-table-2", PAPER, "Table 2: power weighted by area",
         judged(checks, f"with static power weighted by the chip's used part, {best} cores take the least, as in the "
-        f"paper. "
-        f"Dynamic power and the used part are the paper's; differences come from its rounded percentages."),
+        f"paper. Dynamic power and the used part are the paper's; differences come from its rounded percentages."),
         "cores", "power (mW)",
         [
             Curve("total", "model", column(rows, "cores"), column(rows, "total_mw")),

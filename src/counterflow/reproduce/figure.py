@@ -40,7 +40,7 @@ class Deviation:
 def judged(checks: dict[str, bool], text: str) -> str:
     """A verdict that begins with what the checks say."""
     failed = [what for what, held in checks.items() if not held]
-    return f"Does not agree ({'; '.join(failed)}): {text}" if failed else f"Agrees: {text}"
+    return f"Does not agree ({'; '.join(failed)}): {text}" if failed else f"Agrees in what is checked: {text}"
 
 
 @dataclass(frozen=True)

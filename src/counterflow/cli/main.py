@@ -123,6 +123,25 @@ def explain(
     typer.echo(json.dumps(explanation.to_dict()) if as_json else str(explanation))
 
 
+@app.command()
+def reproduce(
+    figures: Annotated[list[str] | None, typer.Argument(help="Such as llhj-17; all, if none is given.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for figures and page.")] = Path(
+        "reproduced"
+    ),
+    only_list: Annotated[bool, typer.Option("--list", help="Print the figures' names.")] = False,
+    as_json: Json = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")] = False,
+) -> None:
+    """Make the papers' figures again: measured on the cores there are, simulated above; PNG, SVG, JSON, one page."""
+    from counterflow.cli import reproduce as command
+
+    if only_list:
+        command.list_figures(as_json)
+    elif not command.reproduce(figures or [], output, as_json, smoke):
+        raise typer.Exit(1)
+
+
 def join_options(where: str, time: str, window: str, how: str, suffix: str, ordered: bool) -> dict[str, Any]:
     """What `cf.window_join` and `cf.explain` are called with."""
     sizes, columns = parse_window(window), parse_time(time)

@@ -1,0 +1,51 @@
+"""`counterflow reproduce`: the papers' figures again, and a page of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from counterflow.errors import OptionError
+
+notes = Console(stderr=True, highlight=False)
+
+
+def list_figures(as_json: bool) -> None:
+    from counterflow.reproduce.registry import FIGURES
+
+    typer.echo(json.dumps(list(FIGURES)) if as_json else "\n".join(FIGURES))
+
+
+def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> bool:
+    """Make the figures and the page; returns whether all checks hold. Tiny sizes (`smoke`) need not show anything."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise OptionError("figures need matplotlib: pip install 'counterflow[plots]'")
+    from counterflow.bench.machine import heading
+    from counterflow.reproduce.page import write_page
+    from counterflow.reproduce.registry import FIGURES, chosen
+
+    names, began = chosen(names), time.perf_counter()
+    report = heading("reproduce", smoke)
+    figures = []
+    with notes.status("starting") as status:
+        for i, name in enumerate(names, 1):
+            started = time.perf_counter()
+            figure = FIGURES[name](smoke, lambda text, name=name: status.update(f"{name}: {text}"))  # type: ignore[misc]
+            figure.write(output)
+            figures.append(figure)
+            mark = "[green]holds[/]" if figure.holds else "[bold red]fails[/]"
+            notes.print(f"{i:2} of {len(names)}  {name:16} {time.perf_counter() - started:6.1f} s  {mark}")
+            for what in (what for what, held in figure.checks.items() if not held):
+                notes.print(f"          not so: {what}", markup=False)
+    page = write_page(figures, report, output)
+    notes.print(f"{len(figures)} figures in {time.perf_counter() - began:.0f} s: {page}")
+    if as_json:
+        seconds = time.perf_counter() - began
+        found = [figure.as_json() for figure in figures]
+        typer.echo(json.dumps({**report, "seconds": seconds, "page": str(page), "figures": found}, default=float))
+    return smoke or all(figure.holds for figure in figures)

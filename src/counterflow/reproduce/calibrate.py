@@ -1,0 +1,135 @@
+"""What a node's work costs: on this machine, measured in a few seconds, and on the papers', from their own numbers.
+
+`python -m counterflow.reproduce.calibrate` prints the nanoseconds of a comparison: with NUMBA_LOOP_VECTORIZE=0 in the
+environment, of one without vector instructions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+
+from counterflow.bench.inputs import Inputs, make_inputs
+from counterflow.bench.local import Kernel, Run
+from counterflow.cores import usable_cores
+from counterflow.engines.simulated.timed import Costs
+from counterflow.errors import CounterflowError
+
+MINUTE = 60
+ROWS, SMOKE_ROWS = 200_000, 4_000  # of a measured window
+PAIRS, SMOKE_PAIRS = 4_000, 400
+BATCH = 128
+REPEATS = 3
+NO_VECTORS = {"NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
+
+
+def comparison_ns(nodes: int, tuples_per_s: float, window_s: float) -> float:
+    """Of a rate of each stream that these nodes sustain with both windows of so many seconds, all busy comparing."""
+    return nodes * 1e9 / (2 * tuples_per_s**2 * window_s)
+
+
+def ideal_rate(nodes: int, window_s: float, costs: Costs) -> float:
+    """Tuples a second of each stream, if nodes do nothing but compare: it grows with the square root of the nodes."""
+    return float((nodes * 1e9 / (2 * costs.comparison * window_s)) ** 0.5)
+
+
+# --- the papers' machines
+# AMD Opteron 6174, 2.2 GHz, SIMD. LLHJ, 7.3: with 40 cores and 15 minute windows a batch of 64 tuples of a stream every
+# 20 ms, so 3,200 tuples/s: 2.17 ns a comparison. (SIGMOD, 5.4: 1,400 tuples/s with 8 cores, that is 2.27 ns.)
+# A hop takes less than 1 us (LLHJ, 7.3.1). The rest is not in the papers: some hundred cycles, too little to show.
+OPTERON = Costs(
+    step=300, tuple=60, comparison=comparison_ns(40, 64 / 0.020, 15 * MINUTE), result=50, message=60, hop=1000
+)
+# The same machine with the equality of Table 2: 5,117 tuples/s with 40 cores and 15 minute windows.
+OPTERON_EQUALITY = Costs(
+    step=300, tuple=60, comparison=comparison_ns(40, 5117, 15 * MINUTE), result=50, message=60, hop=1000
+)
+# Intel Xeon X7560 (first report, Section 5), merge join: 4,000 tuples/s with 16 cores and 10 minute windows. What a
+# pair in the windows costs; most are not looked at.
+NEHALEM_MERGE = Costs(
+    step=300, tuple=60, comparison=comparison_ns(16, 4000, 10 * MINUTE), result=50, message=60, hop=1000
+)
+
+
+# --- this machine
+
+
+@cache
+def _inputs(smoke: bool) -> Inputs:
+    rows, pairs = (SMOKE_ROWS, SMOKE_PAIRS) if smoke else (ROWS, PAIRS)
+    return make_inputs("band", rows + pairs, rows)
+
+
+@cache
+def measured(algorithm: str, workers: int, smoke: bool, access: str = "scan", ordered: bool = True) -> float:
+    """Comparisons a second on real threads, the best of a few runs; of a merge join, as many as a scan had made."""
+    rows, pairs = (SMOKE_ROWS, SMOKE_PAIRS) if smoke else (ROWS, PAIRS)
+    batch = 2 * BATCH if algorithm == "handshake" else BATCH
+    best = 0.0
+    for _ in range(1 if smoke else REPEATS):
+        row = Run(algorithm, workers, _inputs(smoke), rows, pairs, batch, access, ordered).take()
+        if not row["verified"]:
+            raise CounterflowError(f"{algorithm} with {workers} workers found wrong pairs")
+        best = max(best, row["comparisons_per_s"] if access == "scan" else row["tuples_per_s"] * rows)
+    return best
+
+
+def measured_rate(
+    algorithm: str, workers: int, window_s: float, smoke: bool, access: str = "scan", ordered: bool = True
+) -> float:
+    """Tuples a second of each stream that so many comparisons a second sustain: 2 rate (rate window) of them."""
+    return float((measured(algorithm, workers, smoke, access, ordered) / (2 * window_s)) ** 0.5)
+
+
+def real_cores() -> list[int]:
+    """How many workers can be measured, each with a core of its own."""
+    return [n for n in (1, 2, 4, 8, 16, 32) if n <= len(usable_cores())]
+
+
+@cache
+def this_machine(smoke: bool) -> Costs:
+    """A comparison, from a nested loop on one core; tuples and steps, from an index; a hop, from a rare tuple."""
+    window, pairs = 2_000, (500 if smoke else 20_000)
+    inputs = make_inputs("hash", window + pairs, window)
+
+    def per_tuple_ns(batch: int) -> float:
+        return float(
+            min(1e9 / Run("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"] for _ in "ab")
+        )
+
+    single, many = per_tuple_ns(1), per_tuple_ns(256)
+    rare = Run("llhj", len(usable_cores()), inputs, window, min(pairs, 2_000), 1, "auto", rate=10_000).take()
+    step = max(single - many, 1.0)
+    return Costs(
+        step=step,
+        tuple=many,
+        comparison=1e9 / measured("llhj", 1, smoke),
+        message=step / 4,  # a part of what a step with one tuple does; not measured apart
+        hop=rare["latency_us_p50"] * 1000 / 2,  # to the node, and from there to the collector
+    )
+
+
+def kernel_comparison_ns(smoke: bool = False) -> float:
+    """The bare scan on one core."""
+    rows = SMOKE_ROWS if smoke else ROWS
+    kernel = Kernel(make_inputs("band", rows + 256, rows), rows, 1)
+    return 1e9 / max(kernel.measure() for _ in range(2 * REPEATS))
+
+
+@cache
+def scalar_comparison_ns(smoke: bool) -> float:
+    """The same, compiled without vector instructions, in a process with a cache of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **NO_VECTORS, "COUNTERFLOW_CACHE_DIR": folder}
+        command = [sys.executable, "-m", "counterflow.reproduce.calibrate", *(["--smoke"] if smoke else [])]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise CounterflowError(f"the scan without vector instructions failed: {done.stderr.strip()[-300:]}")
+    return float(done.stdout)
+
+
+if __name__ == "__main__":
+    print(kernel_comparison_ns("--smoke" in sys.argv))

@@ -210,10 +210,10 @@ def table_1(smoke: bool, note: Note) -> Figure:
         f"As Expression 4 says and the paper found, layouts of as many workers offer nearly the same: ours differ by "
         f"at most {ours:.1%}, the paper's by {worst('paper results/s'):.1%} (6 workers; 3.2% with 9, 0.4% with 16). "
         "Every worker of a row or column is charged for every tuple that is handed on. Beside a scan of a million "
-        "tuples that is next to nothing, so messages alone do not explain the paper's linear layout of 6, which is slower "
-        f"by 8%. With windows a thousand times smaller they show: layouts differ by up to {short:.0%}, and the linear "
-        f"one, which hands each tuple of one stream to all workers, is the slowest. With 16 workers ours are faster "
-        "than the paper's, two of which shared a core with the Emitter and the Collector.",
+        "tuples that is next to nothing, so messages alone do not explain the paper's linear layout of 6, which is "
+        f"slower by 8%. With windows a thousand times smaller they show: layouts differ by up to {short:.0%}, and the "
+        f"linear one, which hands each tuple of one stream to all workers, is the slowest. With 16 workers ours are "
+        "faster than the paper's, two of which shared a core with the Emitter and the Collector.",
         rows=rows,
         deviations=[Deviation(f"results/s, {row['layout']}", row["paper results/s"], row["results/s"]) for row in rows],
         checks={} if smoke else {

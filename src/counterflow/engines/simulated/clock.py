@@ -131,6 +131,61 @@ def move_driver(
     return now
 
 
+@compiled
+def charge(
+    m: Words,
+    costs: Words,
+    wires: Array,
+    wire_due: Array,
+    seen: Words,
+    at: Words,
+    outgoing: Array,
+    k: int,
+    now: int,
+    tuples: int,
+    compared: int,
+    results: int,
+) -> int:
+    """What a step has cost; its messages arrive accordingly."""
+    taken = costs[STEP] + costs[TUPLE] * tuples
+    cost = taken + costs[COMPARISON] * compared + costs[RESULT] * results
+    early = now + (taken if costs[EARLY] != 0 else cost) + costs[HOP]
+    carried = 0
+    for o in range(outgoing.shape[1]):
+        if outgoing[k, o] >= 0:
+            late = now + cost + costs[HOP]
+            carried += note_messages(m, wires, wire_due, seen, at, m[w.NODES], outgoing[k, o], early, late)
+    return cost + costs[MESSAGE] * carried
+
+
+@compiled
+def wake_others(
+    m: Words, wires: Array, seen: Words, at: Words, free: Words, incoming: Array, around: Array, k: int, now: int
+) -> None:
+    """Those who may wait for what node k has done: the driver, nodes, and queues that found no room."""
+    nodes, driver = m[w.NODES], m[w.NODES] + len(wires)
+    at[driver] = min(at[driver], now)
+    for o in range(around.shape[1]):
+        if around[k, o] >= 0:
+            wake(at, free, around[k, o], now)
+    for o in range(incoming.shape[1]):
+        i = incoming[k, o]
+        if i >= 0 and at[nodes + i] >= NEVER and m[wires[i, SENT] + HEAD] < seen[i]:
+            at[nodes + i] = now
+
+
+@compiled
+def deliver(m: Words, wires: Array, wire_due: Array, seen: Words, at: Words, free: Words, i: int, now: int) -> int:
+    """The oldest message of queue i arrives; returns when the next one does, NEVER if the receiver has no room."""
+    ring, target = wires[i, SENT], wires[i, RECEIVED]
+    if room(m, target) == 0:
+        return NEVER
+    try_send(m, target, front(m, ring, 0), front(m, ring, 1), front(m, ring, 2), front(m, ring, 3))
+    pop(m, ring)
+    wake(at, free, wires[i, RECEIVER], now)
+    return max(now, wire_due[i, m[ring + HEAD] & (DUE_SLOTS - 1)]) if m[ring + HEAD] < seen[i] else NEVER
+
+
 @cache
 def timer(step: Any) -> Any:
     """Of a protocol: run under the clock until nobody can move."""
@@ -182,42 +237,19 @@ def timer(step: Any) -> Any:
                 if state == w.NEEDS:
                     plan[NEEDY] = actor
                     return NEEDS
+                tuples = handled(m, node, costs[PASSING]) - before
                 results = m[m[node + w.OUTBOX] + w.OUTBOX_SENT] - m[m[node + w.OUTBOX] + w.OUTBOX_TAKEN]
-                tuples = costs[TUPLE] * (handled(m, node, costs[PASSING]) - before)
-                cost = costs[STEP] + tuples + costs[COMPARISON] * (m[node + w.IN_WINDOW] - compared)
-                cost += costs[RESULT] * results
-                early = now + costs[STEP] + tuples if costs[EARLY] != 0 else now + cost
-                carried = 0
-                for o in range(outgoing.shape[1]):
-                    if outgoing[actor, o] >= 0:
-                        carried += note_messages(m, wires, wire_due, seen, at, nodes, outgoing[actor, o],
-                                                 early + costs[HOP], now + cost + costs[HOP])  # fmt: skip
-                cost += costs[MESSAGE] * carried
+                cost = charge(m, costs, wires, wire_due, seen, at, outgoing, actor, now, tuples,
+                              m[node + w.IN_WINDOW] - compared, results)  # fmt: skip
                 take_results(m, node, now + cost, plan, result_time, result_rank)
                 if state == w.IDLE and results == 0 and m[node + w.PHASE] == phase:
                     at[actor] = NEVER
                     continue
                 at[actor] = free[actor] = now + cost
                 busy[actor] += cost
-                at[driver] = min(at[driver], now + cost)
-                for o in range(around.shape[1]):
-                    if around[actor, o] >= 0:
-                        wake(at, free, around[actor, o], now + cost)
-                for o in range(incoming.shape[1]):  # a queue that waited for room
-                    i = incoming[actor, o]
-                    if i >= 0 and at[nodes + i] >= NEVER and m[wires[i, SENT] + HEAD] < seen[i]:
-                        at[nodes + i] = now + cost
+                wake_others(m, wires, seen, at, free, incoming, around, actor, now + cost)
             elif actor < driver:
-                i = actor - nodes
-                ring, target = wires[i, SENT], wires[i, RECEIVED]
-                at[actor] = NEVER
-                if room(m, target) == 0:
-                    continue
-                try_send(m, target, front(m, ring, 0), front(m, ring, 1), front(m, ring, 2), front(m, ring, 3))
-                pop(m, ring)
-                if m[ring + HEAD] < seen[i]:
-                    at[actor] = max(now, wire_due[i, m[ring + HEAD] & (DUE_SLOTS - 1)])
-                wake(at, free, wires[i, RECEIVER], now)
+                at[actor] = deliver(m, wires, wire_due, seen, at, free, actor - nodes, now)
             else:
                 at[driver] = move_driver(m, plan, heads, lanes, sent, ends, totals, due, mark_time, mark_rank)
                 for i in range(len(wires)):

@@ -209,8 +209,8 @@ def table_1(smoke: bool, note: Note) -> Figure:
         "dpjoin-table-1", PAPER, "Results a second that layouts offer",
         f"As Expression 4 says and the paper found, layouts of as many workers offer nearly the same: ours differ by "
         f"at most {ours:.1%}, the paper's by {worst('paper results/s'):.1%} (6 workers; 3.2% with 9, 0.4% with 16). "
-        "Every worker of a row or column is charged for every tuple that is handed on. Beside a scan of a million tuples "
-        "that is next to nothing, so messages alone do not explain the paper's linear layout of 6, which is slower "
+        "Every worker of a row or column is charged for every tuple that is handed on. Beside a scan of a million "
+        "tuples that is next to nothing, so messages alone do not explain the paper's linear layout of 6, which is slower "
         f"by 8%. With windows a thousand times smaller they show: layouts differ by up to {short:.0%}, and the linear "
         f"one, which hands each tuple of one stream to all workers, is the slowest. With 16 workers ours are faster "
         "than the paper's, two of which shared a core with the Emitter and the Collector.",
@@ -272,8 +272,8 @@ def figure_6(smoke: bool, note: Note) -> Figure:
         f"for the linear one. So the square one is better by {1 - square / linear:.0%} (the paper: 60%). Handshake "
         f"join's is {handshake_s:.0f} s (the paper: 67), longer by {handshake_s * 1000 / square:,.0f} times. "
         "Expression 6 leaves out that tuples wait for each other, and has results given out while a window is scanned; "
-        "here they come at a scan's end. The paper's linear layout becomes slower with more workers, by its 'propagation "
-        "delay', and 15 and 16 workers lose by sharing two cores: neither happens here.",
+        "here they come at a scan's end. The paper's linear layout becomes slower with more workers, by its "
+        "'propagation delay', and 15 and 16 workers lose by sharing two cores: neither happens here.",
         "workers", "ms", _latency_curves(found, (1000.0, 1000.0), both, ""), rows=rows,
         deviations=[Deviation("ms, 4x4 at 2500 tuples/s", 0.95, square),
                     Deviation("ms, 1x16 at 2500 tuples/s", 2.42, linear),

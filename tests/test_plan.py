@@ -154,7 +154,7 @@ def test_calibrations_are_kept(tmp_path):
     assert read_calibration(path) is None
     MACHINE.write(path)
     assert read_calibration(path) == MACHINE
-    path.write_text(path.read_text().replace('"version": 1', '"version": 0'))
+    path.write_text(path.read_text().replace('"version": 2', '"version": 0'))
     assert read_calibration(path) is None
     assert calibration_path("a", 2) != calibration_path("a", 4)
 

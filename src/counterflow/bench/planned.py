@@ -1,12 +1,11 @@
 """`counterflow plan`: what this machine does, measured in seconds; and predictions beside what the local engine does.
 
-Predictions come from the bare scan and from joins with other windows than those that they are compared on.
+Predictions come from joins with other windows than those that they are compared on.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -15,7 +14,6 @@ from counterflow.bench.local import Run
 from counterflow.bench.machine import machine
 from counterflow.bench.report import Note, Row
 from counterflow.cores import usable_cores
-from counterflow.kernels.store import WindowStore
 from counterflow.plan.calibration import Calibration, Point, calibration_path, read_calibration
 
 ALGORITHM = "dpjoin"  # the model is DP-Join's
@@ -25,13 +23,13 @@ ALGORITHM = "dpjoin"  # the model is DP-Join's
 class Sizes:
     scan: tuple[int, ...] = (1 << 15, 1 << 18, 1 << 21)  # windows, in rows
     index: tuple[int, ...] = (1 << 15, 1 << 18, 1 << 20)
-    comparisons: int = 1 << 28  # of one scan
+    comparisons: int = 1 << 30  # of one run
     looked_up: int = 100_000  # tuples of a side
     tiny: int = 64  # a window that costs nothing
     handled: int = 100_000
     repeats: int = 5
     verified: tuple[int, ...] = (50_000, 200_000, 1_000_000)
-    compared: int = 2 << 30  # comparisons of one verified run
+    compared: int = 1 << 31
     scan_batch: int = 128
     index_batch: int = 1024
 
@@ -53,42 +51,31 @@ def calibrated(afresh: bool, note: Note, sizes: Sizes | None = None) -> Calibrat
 
 def measure(cpu: str, cores: int, sizes: Sizes, note: Note) -> Calibration:
     """The best of a few of each: other work on the machine only takes away."""
+    note("tuples with next to no window")
+    inputs = make_inputs("band", sizes.tiny + sizes.handled, sizes.tiny)
+    tuple_s = 1 / _best(inputs, cores, sizes.tiny, sizes.handled, sizes.scan_batch, "scan", sizes.repeats)
     scan, index = [], []
     for rows in sizes.scan:
         note(f"scan, window of {rows:,} rows")
-        inputs = make_inputs("band", rows + _probes(sizes, rows), rows)
-        one = scanned(inputs, rows, 1, sizes)
-        scan.append(Point(rows, one, scanned(inputs, rows, cores, sizes) if cores > 1 else one))
+        pairs = _pairs(sizes.comparisons, rows, sizes)
+        inputs = make_inputs("band", rows + pairs, rows)
+        rates = [_best(inputs, workers, rows, pairs, sizes.scan_batch, "scan", sizes.repeats)
+                 for workers in sorted({1, cores})]  # fmt: skip
+        # Not the bare scan's rate: that is of thousands of probes at once, and a join's batch has a hundred.
+        one, every = (rows / max(1 / rate - tuple_s, 0.1 / rate) for rate in (rates[0], rates[-1]))
+        scan.append(Point(rows, one, every))
     for rows in sizes.index:
         note(f"index, window of {rows:,} rows")
         inputs = make_inputs("band", rows + sizes.looked_up, rows)
         rates = [_best(inputs, workers, rows, sizes.looked_up, sizes.index_batch, "auto", sizes.repeats)
                  for workers in sorted({1, cores})]  # fmt: skip
         index.append(Point(rows, rates[0], rates[-1]))
-    note("tuples with next to no window")
-    inputs = make_inputs("band", sizes.tiny + sizes.handled, sizes.tiny)
-    rate = _best(inputs, cores, sizes.tiny, sizes.handled, sizes.scan_batch, "scan", sizes.repeats)
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    return Calibration(cpu, cores, tuple(scan), tuple(index), 1 / rate, date)
+    return Calibration(cpu, cores, tuple(scan), tuple(index), tuple_s, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def _probes(sizes: Sizes, rows: int) -> int:
-    return max(sizes.comparisons // rows, 1)
-
-
-def scanned(inputs: Inputs, rows: int, threads: int, sizes: Sizes) -> float:
-    """Comparisons a second of the bare scan."""
-    spec = inputs.spec
-    store = WindowStore("left", spec.predicate, spec.parts, access="scan", threads=threads, compile_after=0)
-    store.append(inputs.batch("left", 0, rows))
-    probes = inputs.batch("right", rows, rows + _probes(sizes, rows), 0, rows - 1)
-    best = 0.0
-    for _ in range(sizes.repeats + 1):  # the first compiles
-        started = time.perf_counter()
-        for _ in store.probe(probes):
-            pass
-        best = max(best, len(probes) * rows / (time.perf_counter() - started))
-    return best
+def _pairs(comparisons: int, rows: int, sizes: Sizes) -> int:
+    """Tuples of a side that make so many comparisons, and a few batches at least."""
+    return max(comparisons // rows // 2, 4 * sizes.scan_batch)
 
 
 def _best(
@@ -112,7 +99,7 @@ def verify(note: Note, sizes: Sizes | None = None) -> list[Row]:
     sizes, cores, cpu = sizes or Sizes(), len(usable_cores()), str(machine()["cpu"])
     rows: list[Row] = []
     for window in sizes.verified:
-        pairs = max(sizes.compared // window // 2, 200)
+        pairs = _pairs(sizes.compared, window, sizes)
         inputs = make_inputs("band", window + max(pairs, sizes.looked_up), window)
         once = replace(sizes, scan=_around(sizes.scan, window), index=_around(sizes.index, window), repeats=1)
         taken: dict[str, list[tuple[float, float]]] = {"scan": [], "index": []}

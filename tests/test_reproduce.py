@@ -57,8 +57,8 @@ def test_the_page_links_to_what_there_is(made):
 
 
 def test_unknown_figure():
-    with pytest.raises(OptionError, match=r"no figure 'llhj-71'; did you mean 'llhj-17'\?"):
-        chosen(["llhj-71"])
+    with pytest.raises(OptionError, match=r"no figure 'lhj-17'; did you mean 'llhj-17'\?"):
+        chosen(["lhj-17"])
     assert chosen(["llhj-5", "llhj-5"]) == ["llhj-5"]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Source = Literal["measured", "simulated", "paper", "model"]
 SOURCES: tuple[Source, ...] = ("measured", "simulated", "model", "paper")
-MARKERS = {"measured": "o", "simulated": "s", "paper": "x", "model": ""}
+MARKERS = {"measured": "o", "simulated": "s", "paper": "x", "model": "."}
 LINES = {"measured": "-", "simulated": "--", "paper": "", "model": ":"}
 
 

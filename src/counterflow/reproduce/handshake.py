@@ -48,7 +48,7 @@ def figure_15(smoke: bool, note: Note) -> Figure:
         Curve("vectors", "measured", [float(n) for n in workers], measured_rates(
             [Case("handshake", n) for n in workers], window_s, smoke)),
         scaling("vectors", cores, window_s, costs, smoke, note),
-        Curve("no vectors, from the bare scan", "measured", [1.0], [ideal_rate(1, window_s, plain)]),
+        Curve("no vectors, from the ratio of the scans", "model", [1.0], [ideal_rate(1, window_s, plain)]),
         scaling("no vectors", cores, window_s, plain, smoke, note),
     ]  # fmt: skip
     checks = {"vector instructions more than double the load": slower > 2}

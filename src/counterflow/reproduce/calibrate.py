@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
+from dataclasses import dataclass
 from functools import cache
 
 from counterflow.bench.inputs import Inputs, make_inputs
@@ -17,12 +17,13 @@ from counterflow.bench.local import Kernel, Run
 from counterflow.cores import usable_cores
 from counterflow.engines.simulated.timed import Costs
 from counterflow.errors import CounterflowError
+from counterflow.jit import cache_directory
 
 MINUTE = 60
 ROWS, SMOKE_ROWS = 200_000, 4_000  # of a measured window
 PAIRS, SMOKE_PAIRS = 4_000, 400
 BATCH = 128
-REPEATS = 3
+REPEATS = 5
 NO_VECTORS = {"NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
 
 
@@ -63,25 +64,38 @@ def _inputs(smoke: bool) -> Inputs:
     return make_inputs("band", rows + pairs, rows)
 
 
-@cache
-def measured(algorithm: str, workers: int, smoke: bool, access: str = "scan", ordered: bool = True) -> float:
-    """Comparisons a second on real threads, the best of a few runs; of a merge join, as many as a scan had made."""
+@dataclass(frozen=True)
+class Case:
+    """A run on real threads: a nested loop of one of the algorithms, or a merge join."""
+
+    algorithm: str
+    workers: int
+    access: str = "scan"
+    ordered: bool = True
+
+
+_MEASURED: dict[tuple[Case, bool], float] = {}
+
+
+def measured(cases: list[Case], smoke: bool) -> list[float]:
+    """Comparisons a second, the best of some runs in turns; of a merge join, as many as a scan had made."""
     rows, pairs = (SMOKE_ROWS, SMOKE_PAIRS) if smoke else (ROWS, PAIRS)
-    batch = 2 * BATCH if algorithm == "handshake" else BATCH
-    best = 0.0
+    missing = [case for case in cases if (case, smoke) not in _MEASURED]
     for _ in range(1 if smoke else REPEATS):
-        row = Run(algorithm, workers, _inputs(smoke), rows, pairs, batch, access, ordered).take()
-        if not row["verified"]:
-            raise CounterflowError(f"{algorithm} with {workers} workers found wrong pairs")
-        best = max(best, row["comparisons_per_s"] if access == "scan" else row["tuples_per_s"] * rows)
-    return best
+        for case in missing:
+            batch = 2 * BATCH if case.algorithm == "handshake" else BATCH
+            run = Run(case.algorithm, case.workers, _inputs(smoke), rows, pairs, batch, case.access, case.ordered)
+            row = run.take()
+            if not row["verified"]:
+                raise CounterflowError(f"wrong pairs: {case}")
+            rate = row["comparisons_per_s"] if case.access == "scan" else row["tuples_per_s"] * rows
+            _MEASURED[case, smoke] = max(_MEASURED.get((case, smoke), 0.0), rate)
+    return [_MEASURED[case, smoke] for case in cases]
 
 
-def measured_rate(
-    algorithm: str, workers: int, window_s: float, smoke: bool, access: str = "scan", ordered: bool = True
-) -> float:
+def measured_rates(cases: list[Case], window_s: float, smoke: bool) -> list[float]:
     """Tuples a second of each stream that so many comparisons a second sustain: 2 rate (rate window) of them."""
-    return float((measured(algorithm, workers, smoke, access, ordered) / (2 * window_s)) ** 0.5)
+    return [float((found / (2 * window_s)) ** 0.5) for found in measured(cases, smoke)]
 
 
 def real_cores() -> list[int]:
@@ -90,7 +104,7 @@ def real_cores() -> list[int]:
 
 
 @cache
-def this_machine(smoke: bool) -> Costs:
+def this_machine(smoke: bool, algorithm: str = "llhj") -> Costs:
     """A comparison, from a nested loop on one core; tuples and steps, from an index; a hop, from a rare tuple."""
     window, pairs = 2_000, (500 if smoke else 20_000)
     inputs = make_inputs("hash", window + pairs, window)
@@ -106,10 +120,17 @@ def this_machine(smoke: bool) -> Costs:
     return Costs(
         step=step,
         tuple=many,
-        comparison=1e9 / measured("llhj", 1, smoke),
+        comparison=1e9 / measured([Case(algorithm, 1)], smoke)[0],
         message=step / 4,  # a part of what a step with one tuple does; not measured apart
         hop=rare["latency_us_p50"] * 1000 / 2,  # to the node, and from there to the collector
     )
+
+
+def gain_of_vectors(smoke: bool) -> float:
+    """How many times the comparisons of a scan without vector instructions; both measured in turns."""
+    before = kernel_comparison_ns(smoke)
+    plain = scalar_comparison_ns(smoke)
+    return plain / min(before, kernel_comparison_ns(smoke))
 
 
 def kernel_comparison_ns(smoke: bool = False) -> float:
@@ -119,13 +140,12 @@ def kernel_comparison_ns(smoke: bool = False) -> float:
     return 1e9 / max(kernel.measure() for _ in range(2 * REPEATS))
 
 
-@cache
 def scalar_comparison_ns(smoke: bool) -> float:
     """The same, compiled without vector instructions, in a process with a cache of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, **NO_VECTORS, "COUNTERFLOW_CACHE_DIR": folder}
-        command = [sys.executable, "-m", "counterflow.reproduce.calibrate", *(["--smoke"] if smoke else [])]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    folder = cache_directory() / "no-vectors"
+    environment = {**os.environ, **NO_VECTORS, "COUNTERFLOW_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-m", "counterflow.reproduce.calibrate", *(["--smoke"] if smoke else [])]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise CounterflowError(f"the scan without vector instructions failed: {done.stderr.strip()[-300:]}")
     return float(done.stdout)

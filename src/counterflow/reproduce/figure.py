@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Source = Literal["measured", "simulated", "paper", "model"]
 SOURCES: tuple[Source, ...] = ("measured", "simulated", "model", "paper")
-MARKERS = {"measured": "o", "simulated": "s", "paper": "x", "model": ""}
+MARKERS = {"measured": "o", "simulated": "s", "paper": "x", "model": "."}
 LINES = {"measured": "-", "simulated": "--", "paper": "", "model": ":"}
 
 
@@ -116,7 +116,7 @@ class Figure:
         if self.y_log:
             axes.set_yscale("log")
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.06 * max(max(curve.y) for curve in self.curves))
         axes.grid(alpha=0.3)
         drawing.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
         for suffix in ("png", "svg"):

@@ -11,12 +11,12 @@ from counterflow.reproduce.calibrate import (
     MINUTE,
     NEHALEM_MERGE,
     OPTERON,
+    Case,
+    gain_of_vectors,
     ideal_rate,
-    kernel_comparison_ns,
     measured,
-    measured_rate,
+    measured_rates,
     real_cores,
-    scalar_comparison_ns,
     this_machine,
 )
 from counterflow.reproduce.figure import Curve, Deviation, Figure, judged
@@ -40,15 +40,15 @@ def scaling(name: str, cores: list[int], window_s: float, costs: Costs, smoke: b
 def figure_15(smoke: bool, note: Note) -> Figure:
     window_s, workers = 15 * MINUTE, real_cores()
     note("scans with and without vector instructions on this machine")
-    slower = scalar_comparison_ns(smoke) / kernel_comparison_ns(smoke)
-    costs = this_machine(smoke)
+    slower = gain_of_vectors(smoke)
+    costs = this_machine(smoke, "handshake")
     plain = replace(costs, comparison=costs.comparison * slower)
     cores = [n for n in (CORES[:2] if smoke else CORES) if n > workers[-1]]
     curves = [
-        Curve("vectors", "measured", [float(n) for n in workers], [
-            measured_rate("handshake", n, window_s, smoke) for n in workers]),
+        Curve("vectors", "measured", [float(n) for n in workers], measured_rates(
+            [Case("handshake", n) for n in workers], window_s, smoke)),
         scaling("vectors", cores, window_s, costs, smoke, note),
-        Curve("no vectors, from the bare scan", "measured", [1.0], [ideal_rate(1, window_s, plain)]),
+        Curve("no vectors, from the ratio of the scans", "model", [1.0], [ideal_rate(1, window_s, plain)]),
         scaling("no vectors", cores, window_s, plain, smoke, note),
     ]  # fmt: skip
     checks = {"vector instructions more than double the load": slower > 2}
@@ -96,11 +96,13 @@ def figure_9(smoke: bool, note: Note) -> Figure:
     cores = [2, 4] if smoke else [1, 2, 4, 8, 16, 32]
     more = [n for n in cores if n > workers[-1]]
     note("scan and merge join on this machine")
-    gain = measured("handshake", 1, smoke, "merge") / measured("handshake", 1, smoke)
-    costs = this_machine(smoke)
+    cases = {access: [Case("handshake", n, access) for n in workers] for access in ("scan", "merge")}
+    found = measured([*cases["scan"], *cases["merge"]], smoke)
+    gain = found[len(workers)] / found[0]
+    costs = this_machine(smoke, "handshake")
     curves = [scaling("merge, Nehalem", cores, window_s, NEHALEM_MERGE, smoke, note)]
     for access, own in (("scan", costs), ("merge", replace(costs, comparison=costs.comparison / gain))):
-        rates = [measured_rate("handshake", n, window_s, smoke, access) for n in workers]
+        rates = measured_rates(cases[access], window_s, smoke)
         curves.append(Curve(f"{access}, this machine", "measured", [float(n) for n in workers], rates))
         curves.append(scaling(f"{access}, this machine", more, window_s, own, smoke, note))
     curves.append(Curve("merge, 16 and 32 cores", "paper", [16.0, 32.0], [4000.0, 5000.0]))

@@ -36,7 +36,8 @@ def write_page(figures: list[Figure], heading: dict[str, Any], folder: Path) -> 
     held = sum(figure.holds for figure in figures)
     small = "<p><strong>Made with --smoke: sizes are tiny, and the figures say nothing.</strong></p>"
     contents = "".join(
-        f'<li>{_mark(figure.holds)} <a href="#{figure.name}">{escape(figure.title)}</a></li>' for figure in figures
+        f'<li>{_mark(figure.holds)} <a href="#{figure.name}">{escape(figure.title)}</a> ({figure.name})</li>'
+        for figure in figures
     )
     sources = "".join(f"<li><strong>{name}</strong>: {escape(text)}</li>" for name, text in MEANING.items())
     page = f"""<!doctype html>
@@ -63,7 +64,7 @@ def _section(figure: Figure) -> str:
     )
     checks = "".join(f"<li>{_mark(held)} {escape(what)}</li>" for what, held in figure.checks.items())
     return f"""<section><h2 id="{name}">{escape(figure.title)}</h2>
-<p class="paper">{escape(figure.paper)}</p>
+<p class="paper">{escape(figure.paper)} ({name})</p>
 {image}<p>{escape(figure.verdict)}</p>
 {_deviations(figure)}<ul class="checks">{checks}</ul>
 {_rows(figure.rows)}<p class="sources">{_parts(figure)} <a href="{name}.json">JSON</a></p></section>

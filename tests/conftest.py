@@ -25,6 +25,7 @@ LONGEST = (
     "test_simulator",
     "test_window_store",
     "test_mutants",
+    "test_reproduce",
     "test_cli",
     "test_spark_connect",
     "test_benchmark_join",

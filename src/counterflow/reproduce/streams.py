@@ -107,16 +107,17 @@ def simulate_streams(
 
 
 def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> dict[tuple[str, int], list[Row]]:
-    """Algorithms with so many workers, nested loops on real threads: five runs of each, one after the other in turns.
+    """Algorithms with so many workers, nested loops on real threads: three runs of each, in turns.
 
-    On a shared machine a rate may halve within a minute: only runs of one turn can be compared.
+    On a shared machine a rate may halve within a minute: only runs of one turn can be compared. They are long enough
+    that the 60 ms for which handshake join's run waits to see that all is quiet are a few percent.
     """
-    window, pairs = (2_000, 400) if smoke else (200_000, 5_000)
+    window, pairs = (2_000, 400) if smoke else (200_000, 15_000)
     inputs = make_inputs("band", window + pairs, window)
     taken: dict[tuple[str, int], list[Row]] = {case: [] for case in cases}
-    for turn in range(1 if smoke else 5):
+    for turn in range(1 if smoke else 3):
         for algorithm, workers in cases:
-            note(f"{algorithm} on {workers} threads of this machine, {turn + 1} of 5")
+            note(f"{algorithm} on {workers} threads of this machine, {turn + 1} of 3")
             run = Run(algorithm, workers, inputs, window, pairs, 128, "scan").take()
             assert run["verified"], run
             taken[algorithm, workers].append(run)

@@ -130,7 +130,7 @@ def figure_6(smoke: bool, note: Note) -> Figure:
         "Not reproduced, and not to be expected. With 48 PTs the paper's ScaleJoin does 2.5 billion comparisons/s more "
         f"than handshake join. With one kernel for both, as here, the difference is {ours / 1e9:.2f} billion in the "
         f"simulation, and on two real cores ScaleJoin does {ratio:.2f} times the comparisons of handshake join (in "
-        f"three turns {least:.2f} to {most:.2f}, with 60 ms of waiting in those of handshake join): both algorithms make "
+        f"three turns {least:.2f} to {most:.2f}, 60 ms of waiting in those of handshake join): both algorithms make "
         "each comparison once and keep all nodes busy. So the paper's difference is one of programs. The "
         "DP-Join paper, on the same kind of processor as S2 (Xeon E5-2650), has handshake join at 350 million "
         "comparisons/s a core; ScaleJoin's paper has its own join at 88 million and handshake join below that.",

@@ -28,9 +28,9 @@ def plan(
         str, typer.Option(help="scan (any predicate) or index (one with a band or an equality).")
     ] = "scan",
     engine: Annotated[str, typer.Option(help="local (in process) or spark.")] = "local",
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure this machine anew, about 20 s.")] = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Measure this machine anew, half a minute.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare predictions with the local engine on three windows, about 1 min.")
+        bool, typer.Option("--verify", help="Compare predictions with the local engine on three windows, 2 to 3 min.")
     ] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works; nothing is kept.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from counterflow.bench.inputs import BAND, Inputs, band_inputs
+from counterflow.bench.inputs import BAND, Inputs, band_inputs, make_inputs
+from counterflow.bench.local import Run
+from counterflow.bench.report import Note, Row
 from counterflow.engines.simulated.timed import Costs, Timed, TimedJoin
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
@@ -102,3 +104,32 @@ def simulate_streams(
     stops = np.searchsorted(times, stops_s)
     run = join.run(None if at_once else times[streams.warm :], stops=[int(stop) for stop in stops])
     return replace(run, comparisons=run.comparisons * stands_for, stages=run.stages * stands_for)
+
+
+def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> dict[tuple[str, int], list[Row]]:
+    """Algorithms with so many workers, nested loops on real threads: three runs of each, in turns.
+
+    On a shared machine a rate may halve within a minute: only runs of one turn can be compared. They are long enough
+    that the 60 ms for which handshake join's run waits to see that all is quiet are a few percent.
+    """
+    window, pairs = (2_000, 400) if smoke else (200_000, 15_000)
+    inputs = make_inputs("band", window + pairs, window)
+    taken: dict[tuple[str, int], list[Row]] = {case: [] for case in cases}
+    for turn in range(1 if smoke else 3):
+        for algorithm, workers in cases:
+            note(f"{algorithm} on {workers} threads of this machine, {turn + 1} of 3")
+            run = Run(algorithm, workers, inputs, window, pairs, 128, "scan").take()
+            assert run["verified"], run
+            taken[algorithm, workers].append(run)
+    return taken
+
+
+def best(runs: list[Row]) -> float:
+    """Comparisons a second: other work on the machine only takes away."""
+    return float(max(run["comparisons_per_s"] for run in runs))
+
+
+def ratios(runs: list[Row], others: list[Row]) -> tuple[float, float, float]:
+    """Of comparisons a second, turn by turn: the median, the least and the most."""
+    found = [run["comparisons_per_s"] / other["comparisons_per_s"] for run, other in zip(runs, others, strict=True)]
+    return float(np.median(found)), min(found), max(found)

@@ -57,7 +57,8 @@ def figure_15(smoke: bool, note: Note) -> Figure:
         judged(checks, f"vector instructions carry {slower:.1f} times the comparisons of the same scan compiled "
         f"without them (measured here, one core), {slower**0.5:.1f} times the tuples; the paper says more than "
         f"double the load, with four values at once. Ours may gain more because this machine's vectors are wider and "
-        f"the plain scan branches. More cores than there are here are simulated with this machine's costs."),
+        f"the plain scan branches. More cores than there are here are simulated with this machine's costs, of which "
+        f"a hop is {costs.hop / 1000:.1f} us."),
         "cores", "tuples/s of each stream", curves, x_log=True, y_log=True,
         deviations=[Deviation("load with vectors, without being 1 (paper: more than 2)", 2, slower)],
         checks=checks,
@@ -117,8 +118,7 @@ def figure_9(smoke: bool, note: Note) -> Figure:
     return Figure(
         "first-report-9", FIRST_REPORT, "First report, Figure 9: merge join of sorted blocks, windows of 10 minutes",
         judged(checks, f"it scales: {agrees or 'in the full run'}, 16 cores being what the cost is fitted to. With "
-        f"32 the paper's collector was too slow for 120,000 results/s; the simulated one takes them all. "
-        f"{merged}."),
+        f"32 the paper's collector was too slow for 120,000 results/s; the simulated one takes them all. {merged}."),
         "cores", "tuples/s of each stream", curves, x_log=True, y_log=True,
         deviations=[
             *(Deviation(f"{n} cores (tuples/s{'; fitted' if n == 16 else ''})", r, nehalem[n])

@@ -345,8 +345,8 @@ def figure_17(smoke: bool, note: Note) -> Figure:
         f"Measured here, {workers[-1]} cores reach {ours[-1]:,.0f} tuples/s of a stream, {ours[-1] / ours[0]:.2f} "
         f"times what one reaches (the driver, the collector and other work share these cores); in order it is "
         f"{ours_marked[-1]:,.0f}. This machine's simulated curve reaches {here_growth:.0%} of the square root at "
-        f"{many[-1]} nodes: a hop takes {hop_us:.1f} us here, between threads that are woken on shared cores, and "
-        f"few tuples are in flight."),
+        f"{many[-1]} nodes: with a hop of {hop_us:.1f} us, measured here, the 128 tuples that are in flight may not "
+        f"suffice for so long a row."),
         "cores", "tuples/s of each stream",
         [
             llhj, marked, handshake,

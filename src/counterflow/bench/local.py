@@ -47,7 +47,7 @@ class Sizes:
     repeats: int = 3
     scan_batch: int = 128
     batches: tuple[int, ...] = (64, 1024)
-    skew_window: int = 100_000
+    skew_window: int = 99_991  # which no number of workers divides
     skewed: int = 100_000
     handshake_window: int = 100_000
     handshake_window_s: float = 1.0

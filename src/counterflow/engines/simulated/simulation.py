@@ -20,7 +20,7 @@ from counterflow.reference import reference_pairs
 
 FORGETS = {"celljoin": checks.WHOLE, "handshake": checks.MOVE}
 CHOICES_MAX = 10_000_000  # a sprint of many nodes through short queues takes long
-TRACED_MAX = 1 << 16
+TRACED_MAX = 1 << 20
 
 
 @dataclass(frozen=True)

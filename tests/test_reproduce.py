@@ -28,7 +28,7 @@ ASKED = {
     "scalejoin-5", "scalejoin-6", "scalejoin-7", "scalejoin-8",
 }  # fmt: skip
 # Without those that measure, each of which compiles much; DP-Join's and ScaleJoin's have a test of their own.
-MADE = list(FIGURES) if THOROUGH else ["llhj-5", "llhj-19", "handshake-16", "fpga-18", "fpga-table-1", "dpjoin-table-1"]
+MADE = list(FIGURES) if THOROUGH else ["llhj-5", "fpga-18", "fpga-table-1", "dpjoin-table-1"]
 
 
 @pytest.fixture(scope="module")

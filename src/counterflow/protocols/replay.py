@@ -273,7 +273,12 @@ class Replay:
         while quiet < 3:  # tuples rest where they are when loads are even
             before = self._positions()
             time.sleep(0.02)
-            quiet = quiet + 1 if (self._positions() == before).all() else 0
+            quiet = quiet + 1 if self._entered() and (self._positions() == before).all() else 0
+
+    def _entered(self) -> bool:
+        """Whether all tuples have been taken at the row's ends; at first the nodes may still be compiled."""
+        ends = self.machine.segment_at(0, w.LEFT), self.machine.segment_at(self.machine.design.nodes - 1, w.RIGHT)
+        return all(self.m[at + block.NEXT_ROW] >= self.feed.state[SENT + side] for side, at in enumerate(ends))
 
     def _positions(self) -> Array:
         words = [

@@ -248,8 +248,9 @@ class Watcher:
 
     def start(self) -> int:
         """Returns the time from which results' ages are counted."""
-        self.found[BEGAN] = time.monotonic_ns()
         self.thread.start()
+        time.sleep(0.05)  # until it runs
+        self.found[BEGAN] = time.monotonic_ns()
         return int(self.found[BEGAN])
 
     def join(self) -> dict[str, Any]:

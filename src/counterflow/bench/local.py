@@ -21,7 +21,6 @@ from counterflow.spec.expression import Side
 
 ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
-BINS = 64 * 40
 
 ASKED = {
     "least_scan_to_kernel": "at least 0.7",

@@ -24,7 +24,7 @@ from counterflow.protocols import words as w
 from counterflow.protocols.driver import IN_ORDER
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.node import stamp_arrays
-from counterflow.protocols.running import await_progress, finish, let_others_run, progress, runner, send_messages
+from counterflow.protocols.running import await_progress, finish, let_others_run, progress, runner
 from counterflow.protocols.scale_join import add_tuples
 from counterflow.protocols.watching import Watcher
 
@@ -110,6 +110,14 @@ def expire_lanes(m: Words, heads: Array, lanes: Words, state: Words, left_before
     state[EXPIRED] = max(state[EXPIRED], left_before)
     state[EXPIRED + 1] = max(state[EXPIRED + 1], right_before)
     return True
+
+
+@inlined
+def tell_expired(m: Words, way: int, heads: Array, lanes: Words, state: Words, ends: Array, rank: int) -> bool:
+    """What no tuple from this rank on meets; False if there was no room for the messages."""
+    if way == TO_LANES:
+        return expire_lanes(m, heads, lanes, state, ends[rank, 2], ends[rank, 3])
+    return expire_all(m, heads, ends[rank, 2], ends[rank, 3], rank)
 
 
 @inlined
@@ -291,11 +299,7 @@ class Replay:
 
     def _finish(self) -> None:
         """Everything expires, and handshake join pushes on what it holds."""
-        messages = []
-        for i, head in enumerate(self.feed.heads):
-            side = w.LEFT if i < self.feed.lanes[0] else w.RIGHT
-            messages.append([head[0], head[1], w.EXPIRY, self.totals[1 - side], 0, 0])
-        sent = 0
-        while sent < len(messages):
-            sent = send_messages(self.m, np.array(messages, np.int64), sent)
+        feed = self.feed
+        while not expire_lanes(self.m, feed.heads, feed.lanes, feed.state, *self.totals):
+            time.sleep(1e-3)
         finish(self.m)

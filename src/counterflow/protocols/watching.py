@@ -22,8 +22,8 @@ from counterflow.protocols.node import node_at, stamp_arrays, words_at
 from counterflow.protocols.running import let_others_run, progress, take_results
 
 # --- what was found: words of `found`
-PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE = 0, 1, 2, 3, 4, 5, 6, 7
-FOUND_WORDS = 8
+PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
+FOUND_WORDS = 9
 SHELVES, DEEP = 1 << 14, 8  # of so many tuples, with so many results each
 PLACES = 1 << 20  # for results that do not fit on a shelf
 BINS_PER_DOUBLING = 64
@@ -67,6 +67,7 @@ def watch(
     """Collect until all is complete. If `ordered`, results wait until all with a lower rank are out."""
     turn, since, released = 0, clock_ns(), 0
     last = totals[0] + totals[1]
+    store_release(found, RUNS, 1)
     while True:
         complete = complete_rank(m, both, totals)
         if ordered:
@@ -249,7 +250,8 @@ class Watcher:
     def start(self) -> int:
         """Returns the time from which results' ages are counted."""
         self.thread.start()
-        time.sleep(0.05)  # until it runs
+        while not self.found[RUNS]:  # its start, or even its compilation, is nothing that results should wait for
+            time.sleep(1e-3)
         self.found[BEGAN] = time.monotonic_ns()
         return int(self.found[BEGAN])
 

@@ -18,7 +18,7 @@ from counterflow.lockfree.ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH, front,
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, words_at
-from counterflow.protocols.replay import TO_LANES, expire_all, expire_lanes, release
+from counterflow.protocols.replay import TO_LANES, release, tell_expired
 from counterflow.protocols.running import progress
 from counterflow.protocols.watching import complete_rank
 
@@ -71,8 +71,8 @@ def note_messages(
 
 
 @compiled
-def take_results(m: Words, node: int, time: int, plan: Words, result_time: Words, result_rank: Words) -> int:
-    """All that a node has found, at this time; returns how many."""
+def take_results(m: Words, node: int, time: int, plan: Words, result_time: Words, result_rank: Words) -> None:
+    """All that a node has found, at this time."""
     box = m[node + w.OUTBOX]
     first, end, size = m[box + w.OUTBOX_TAKEN], m[box + w.OUTBOX_SENT], m[box + w.OUTBOX_SIZE]
     results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
@@ -82,7 +82,6 @@ def take_results(m: Words, node: int, time: int, plan: Words, result_time: Words
             result_rank[plan[RESULTS]] = results[(i & (size - 1)) * w.RESULT_WORDS] >> 1
             plan[RESULTS] += 1
     store_release(m, box + w.OUTBOX_TAKEN, end)
-    return end - first
 
 
 @compiled
@@ -104,11 +103,7 @@ def move_driver(
         mark_time[plan[MARKS]], mark_rank[plan[MARKS]] = now, complete_rank(m, plan[BOTH] != 0, totals)
         plan[MARKS] += 1
     if plan[TOLD] < rank:
-        if plan[WAY] == TO_LANES:
-            told = expire_lanes(m, heads, lanes, sent, ends[rank, 2], ends[rank, 3])
-        else:
-            told = expire_all(m, heads, ends[rank, 2], ends[rank, 3], rank)
-        if not told:
+        if not tell_expired(m, plan[WAY], heads, lanes, sent, ends, rank):
             return NEVER
         plan[TOLD] = rank
     if rank == plan[LAST]:

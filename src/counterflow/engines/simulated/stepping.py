@@ -18,7 +18,6 @@ from counterflow.engines.simulated.checks import (
 )
 from counterflow.engines.simulated.schedules import chance, choose
 from counterflow.engines.simulated.words import (
-    ACTED,
     CHOICES,
     FAILED_AT,
     FAILED_WITH,
@@ -39,14 +38,14 @@ from counterflow.lockfree.ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import words_at
-from counterflow.protocols.replay import TO_LANES, expire_all, expire_lanes, release
+from counterflow.protocols.replay import release, tell_expired
 from counterflow.protocols.running import finish, progress, take_results
 from counterflow.protocols.watching import complete_rank
 
 # --- what does not change during a run: words of `rules`
 WAY, AHEAD, FORGETS, BOTH, ORDERED, MOST, TOTAL, RIGHTS, KIND, AMOUNT, LIMIT = 0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11
 RULES = 16
-RUNNING, ENDED, NEEDS, FAILED = 0, 1, 2, 3  # what `run` says
+RUNNING, ENDED, NEEDS, FAILED = 0, 1, 2, 3  # how far a run is
 SENT, RECEIVED = 0, 1  # a row of `wires`
 
 
@@ -65,10 +64,7 @@ def move_driver(
     """Release some tuples, as far as the nodes may be behind; say what has expired; at the end, that it is the end."""
     rank = state[NEXT_RANK]
     if state[TOLD] < rank:
-        if rules[WAY] == TO_LANES:
-            told = expire_lanes(m, heads, lanes, sent, ends[rank, 2], ends[rank, 3])
-        else:
-            told = expire_all(m, heads, ends[rank, 2], ends[rank, 3], rank)
+        told = tell_expired(m, rules[WAY], heads, lanes, sent, ends, rank)
         state[TOLD] = rank if told else state[TOLD]
         return told
     if rank < rules[TOTAL]:
@@ -169,8 +165,6 @@ def mover(step: Any) -> Any:
         else:
             worked = move_collector(m, state, rules, totals, out, expected, counts)
             moved = w.WORKED if worked else w.IDLE
-        if moved == w.WORKED:
-            state[ACTED] += 1
         return moved
 
     return move

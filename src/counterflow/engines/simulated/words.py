@@ -2,7 +2,6 @@
 
 RANDOM = 0  # the generator's state
 CHOICES = 1  # how many times an actor was chosen
-ACTED = 2  # how many of these changed something
 NEXT_RANK = 3  # of the tuple that the driver releases next
 PUNCTUATION = 4  # all pairs whose later tuple has a lower rank are out, the collector has said
 FINISHED = 5  # whether the driver has said that nothing more comes

@@ -84,7 +84,18 @@ def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
         function.__qualname__ += f"[{around}]"
     dispatcher = njit(**options)(function)
     dispatcher._cache = _cache_class()(function)
+    dispatcher.get_call_template = _without_constants(dispatcher.get_call_template)
     return dispatcher
+
+
+def _without_constants(get_call_template: Any) -> Any:
+    """One version for all constants: Numba would compile a function again for each one that it is called with."""
+    from numba.core.types import unliteral
+
+    def get(args: Any, kws: Any) -> Any:
+        return get_call_template(tuple(map(unliteral, args)), {name: unliteral(ty) for name, ty in kws.items()})
+
+    return get
 
 
 @cache

@@ -168,6 +168,7 @@ LOCAL_COLUMNS = {
     "latency_us_p50": "p50 us",
     "latency_us_p99": "p99 us",
     "latency_us_max": "max us",
+    "stolen": "stolen",
     "buffer_rows_max": "buffered",
     "verified": "verified",
 }

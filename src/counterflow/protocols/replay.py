@@ -18,7 +18,7 @@ from counterflow.kernels.vectors import Array
 from counterflow.lockfree.atomics import clock_ns, load_acquire
 from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.ring import room, try_send
-from counterflow.lockfree.waiting import YIELD, busy, idle, notify
+from counterflow.lockfree.waiting import FIRST_NS, LAST_NS, busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.driver import IN_ORDER
@@ -33,6 +33,7 @@ SENT, ENDS, EXPIRED = 0, 2, 4  # two each; SENT and ENDS are what `add_tuples` t
 TO_ALL, TO_GATE, TO_LANES = 0, 1, 2  # how tuples reach the nodes
 STATE_WORDS = 8
 BACKLOG = 2
+DRIVER_SLEEP_NS = 20_000
 RING, WAITER_OF = 0, 1  # a row of `heads`
 
 
@@ -157,9 +158,7 @@ def replay(
             if way != TO_LANES and at - expired_at >= batch and expire_all(m, heads, ends[at, 2], ends[at, 3], at):
                 expired_at = at
             continue
-        idle(
-            m, m[w.DRIVER], turn + m[w.CROWDED], YIELD if due_ns[at] > 0 else m[w.STRATEGY]
-        )  # nobody wakes it when time has come
+        idle(m, m[w.DRIVER], turn + m[w.CROWDED], m[w.STRATEGY])
         turn += 1
     busy(m, m[w.DRIVER])
     return at
@@ -222,46 +221,51 @@ class Replay:
         self.feed = feed = Feed(machine, left, right)
         self.machine, self.m, self.totals = machine, machine.m, feed.totals
         self.total, self.warm = feed.total, warm
+        self.handshake = machine.design.algorithm == "handshake"
+
+    def fill(self) -> None:
+        """Start the nodes, and fill the windows."""
+        self.threads = [threading.Thread(target=self._run_node, args=(k,)) for k in range(self.machine.design.nodes)]
+        for thread in self.threads:
+            thread.start()
+        self.m[w.QUIET : w.QUIET + 2] = self.total
+        self._replay(0, self.warm, np.zeros(self.warm + 1, np.int64), 0)
+        self._await_idle()
+        self.m[w.QUIET : w.QUIET + 2] = 0
 
     def run(self, rate: float, ordered: bool) -> dict[str, Any]:
-        """Fill the windows, then release the rest: at a rate, in tuples a second, or as fast as the nodes take it."""
-        m, design = self.m, self.machine.design
-        handshake = design.algorithm == "handshake"
-        due = np.zeros(self.total + 1, np.int64)
-        if rate:
+        """Release the rest: at a rate, in tuples a second, or as fast as the nodes take it."""
+        m, due = self.m, np.zeros(self.total + 1, np.int64)
+        if rate:  # nobody wakes the driver when a tuple is due
+            m[m[w.DRIVER] + FIRST_NS] = m[m[w.DRIVER] + LAST_NS] = DRIVER_SLEEP_NS
             due[self.warm :] = np.arange(1, self.total - self.warm + 2) * (1e9 / rate)
-        watcher = Watcher(m, handshake, ordered, self.totals, due, self.warm)
-        ahead = self.total if handshake else design.in_flight
-        plan = np.array([0, self.warm, ahead, design.batch_rows, 0], np.int64)
-        threads = [threading.Thread(target=self._run_node, args=(k,)) for k in range(design.nodes)]
-        for thread in threads:
-            thread.start()
-        arguments = (m, self.feed.way, self.feed.heads, self.feed.lanes, self.feed.state, self.feed.ends, due)
-        m[w.QUIET : w.QUIET + 2] = self.total
-        replay(*arguments, plan)
-        self._await_idle(handshake)
-        m[w.QUIET : w.QUIET + 2] = 0
+        watcher = Watcher(m, self.handshake, ordered, self.totals, due, self.warm)
         before = self._comparisons()
-        plan[4] = watcher.start()
+        began = watcher.start()
         started = time.perf_counter()
-        plan[:2] = self.warm, self.total
-        replay(*arguments, plan)
-        if handshake:  # the rate is that of comparisons while tuples come; what remains is pushed through after it
-            self._await_idle(handshake)
+        self._replay(self.warm, self.total, due, began)
+        if self.handshake:  # the rate is that of comparisons while tuples come; what remains is pushed through after it
+            self._await_idle()
         seconds, compared = time.perf_counter() - started, self._comparisons()
         if self.feed.way == TO_LANES:
             m[w.QUIET : w.QUIET + 2] = self.feed.ends[self.warm, :2]  # of the rest only what is checked
             self._finish()
         found = watcher.join()
-        if not handshake:
+        if not self.handshake:
             seconds, compared = time.perf_counter() - started, self._comparisons()
-        for thread in threads:
+        for thread in self.threads:
             thread.join()
         return {
             "seconds": seconds,
             "comparisons": [int(b - a) for a, b in zip(before, compared, strict=True)],
             **found,
         }
+
+    def _replay(self, first: int, last: int, due_ns: Array, began: int) -> None:
+        feed, design = self.feed, self.machine.design
+        ahead = self.total if self.handshake else design.in_flight
+        plan = np.array([first, last, ahead, design.batch_rows, began], np.int64)
+        replay(self.m, feed.way, feed.heads, feed.lanes, feed.state, feed.ends, due_ns, plan)
 
     def _run_node(self, k: int) -> None:
         run = runner(self.machine.step)
@@ -271,9 +275,9 @@ class Replay:
     def _comparisons(self) -> Array:
         return np.array([self.m[node + w.COMPARISONS] for node in self.machine.nodes])
 
-    def _await_idle(self, handshake: bool) -> None:
+    def _await_idle(self) -> None:
         """Until the nodes have done what they were sent."""
-        if not handshake:
+        if not self.handshake:
             await_progress(self.m, w.LEFT, int(self.feed.state[SENT]))
             await_progress(self.m, w.RIGHT, int(self.feed.state[SENT + 1]))
             return

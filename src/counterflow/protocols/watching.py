@@ -21,13 +21,18 @@ from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, stamp_arrays, words_at
 from counterflow.protocols.running import let_others_run, progress, take_results
 
-# --- what was found: words of `found`
+# --- what was found: words of `found`; COUNTED_FROM: results of lower ranks are of two tuples that filled the windows
 PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 FOUND_WORDS = 9
-SHELVES, DEEP = 1 << 14, 8  # of so many tuples, with so many results each
+# A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
+SHELF_WORDS = 8
+SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1
+AT_ONCE = 256  # shelves that are emptied at once
+NONE = (1 << 63) - 1  # an empty place on a shelf
 PLACES = 1 << 20  # for results that do not fit on a shelf
 BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
+OUT_PLACES = PLACES + (AT_ONCE + 1) * DEEP
 END = -1  # of a list
 
 
@@ -56,31 +61,31 @@ def watch(
     totals: Words,
     due_ns: Words,
     shelves: Words,
-    filled: Words,
     places: Words,
     following: Words,
     lists: Words,
-    scratch: Words,
+    out: Words,
     found: Words,
     histogram: Words,
 ) -> None:
     """Collect until all is complete. If `ordered`, results wait until all with a lower rank are out."""
-    turn, since, released = 0, clock_ns(), 0
-    last = totals[0] + totals[1]
+    turn, since, released, last = 0, clock_ns(), found[COUNTED_FROM], totals[0] + totals[1]
     store_release(found, RUNS, 1)
     while True:
         complete = complete_rank(m, both, totals)
         if ordered:
-            taken = shelve_results(m, shelves, filled, places, following, lists, released, found)
-            empty_shelves(shelves, filled, places, following, lists, scratch, released, complete, due_ns,
-                          found, histogram)  # fmt: skip
+            taken = shelve_results(m, shelves, places, following, lists, released, found)
+            empty_shelves(shelves, places, following, lists, out, released, complete, due_ns, found, histogram)
         else:
             taken = take_results(m, places, PLACES)
             now = clock_ns() - found[BEGAN]
             for i in range(taken):
                 at = i * w.RESULT_WORDS
-                count_result(places[at] >> 1, places[at + 1], places[at + 2], now, due_ns, found, histogram)
-        moved, released = complete > released, complete
+                rank = places[at] >> 1
+                if rank >= found[COUNTED_FROM]:
+                    count_result(places[at + 1], places[at + 2], found)
+                    count_ages(rank, 1, now, due_ns, histogram)
+        moved, released = complete > released, max(complete, released)
         if released >= last and taken == 0:
             store_release(m, w.STOP, 1)
             return
@@ -94,10 +99,10 @@ def watch(
 
 @compiled
 def shelve_results(
-    m: Words, shelves: Words, filled: Words, places: Words, following: Words, lists: Words, released: int, found: Words
+    m: Words, shelves: Words, places: Words, following: Words, lists: Words, released: int, found: Words
 ) -> int:
     """Move results from the nodes' queues to the shelves of their later tuples; returns how many."""
-    taken, too_late = 0, 0
+    taken, too_late, ignored, counted_from = 0, 0, 0, found[COUNTED_FROM]
     for k in range(m[w.NODES]):
         node = node_at(m, k)
         box = m[node + w.OUTBOX]
@@ -106,15 +111,15 @@ def shelve_results(
         results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
         while at < sent:
             source = (at & (size - 1)) * w.RESULT_WORDS
-            rank = results[source] >> 1
-            shelf, side = rank & (SHELVES - 1), results[source] & 1  # of the later tuple
+            rank, side = results[source] >> 1, results[source] & 1  # of the later tuple
             earlier, later = results[source + 2 - side], 2 * results[source + 1 + side] + side
-            too_late += rank < released
-            on_shelf = filled[shelf]
-            if rank < released + SHELVES and on_shelf < DEEP:
-                place = 2 * (shelf * DEEP + on_shelf)
-                shelves[place], shelves[place + 1] = earlier, later
-                filled[shelf] = on_shelf + 1
+            shelf = (rank & (SHELVES - 1)) * SHELF_WORDS
+            count = shelves[shelf] & (SHELF_WORDS - 1)
+            if rank < counted_from:
+                ignored += 1
+            elif rank < released + SHELVES and count < DEEP:
+                too_late += rank < released
+                shelves[shelf], shelves[shelf + 1 + count] = later * SHELF_WORDS + count + 1, earlier
             elif not hang(places, following, lists, found, rank, earlier, later):
                 break
             at += 1
@@ -123,7 +128,7 @@ def shelve_results(
             notify(m, m[node + w.WAITER])
         taken += at - first
     found[TOO_LATE] += too_late
-    found[WAITING] += taken
+    found[WAITING] += taken - ignored
     found[WAITING_MOST] = max(found[WAITING_MOST], found[WAITING])
     return taken
 
@@ -143,11 +148,10 @@ def hang(places: Words, following: Words, lists: Words, found: Words, rank: int,
 @compiled
 def empty_shelves(
     shelves: Words,
-    filled: Words,
     places: Words,
     following: Words,
     lists: Words,
-    scratch: Words,
+    out: Words,
     first: int,
     end: int,
     due_ns: Words,
@@ -156,69 +160,94 @@ def empty_shelves(
 ) -> None:
     """Hand out the results of these ranks, each tuple's by its partners."""
     now = clock_ns() - found[BEGAN]
-    for rank in range(first, end):
-        shelf = rank & (SHELVES - 1)
-        count = filled[shelf]
-        if lists[rank] == END:
-            results = shelves[2 * shelf * DEEP : 2 * (shelf + 1) * DEEP]
-        else:
-            count, results = take_list(shelves, shelf, count, places, following, lists, scratch, found, rank), scratch
-        sort_by_earlier(results, count)
-        for i in range(count):
-            earlier, later, side = results[2 * i], results[2 * i + 1] >> 1, results[2 * i + 1] & 1
-            left, right = (later, earlier) if side == w.LEFT else (earlier, later)
-            count_result(rank, left, right, now, due_ns, found, histogram)
-        found[WAITING] -= count
-        filled[shelf] = 0
+    earlier, later = out[:OUT_PLACES], out[OUT_PLACES:]
+    for begin in range(first, end, AT_ONCE):
+        taken = 0
+        for rank in range(begin, min(begin + AT_ONCE, end)):
+            shelf = (rank & (SHELVES - 1)) * SHELF_WORDS
+            count = shelves[shelf] & (SHELF_WORDS - 1)
+            empty_shelf(shelves, shelf, earlier, later, taken)
+            if lists[rank] != END:
+                first_of_list = taken + count
+                count += take_list(places, following, lists, earlier, later, first_of_list, found, rank)
+                sort(earlier, taken, count)
+            taken += count
+            count_ages(rank, count, now, due_ns, histogram)
+        found[WAITING] -= taken
+        for i in range(taken):
+            one, other, side = later[i] >> 1, earlier[i], later[i] & 1
+            count_result(one if side == w.LEFT else other, other if side == w.LEFT else one, found)
+
+
+@inlined
+def empty_shelf(shelves: Words, shelf: int, earlier: Words, later: Words, at: int) -> None:
+    """All its places, as no processor guesses how many results there are; what is too much is written over."""
+    owner = shelves[shelf] // SHELF_WORDS
+    a, b, c = shelves[shelf + 1], shelves[shelf + 2], shelves[shelf + 3]
+    few = shelves[shelf] & (SHELF_WORDS - 1) <= 3
+    shelves[shelf], shelves[shelf + 1], shelves[shelf + 2], shelves[shelf + 3] = 0, NONE, NONE, NONE
+    later[at], later[at + 1], later[at + 2] = owner, owner, owner
+    if few:
+        b, c = min(b, c), max(b, c)
+        a, c = min(a, c), max(a, c)
+        a, b = min(a, b), max(a, b)
+    else:
+        d, e, f, g = shelves[shelf + 4], shelves[shelf + 5], shelves[shelf + 6], shelves[shelf + 7]
+        for i in range(4, SHELF_WORDS):
+            shelves[shelf + i] = NONE
+        # A sorting network (tests check it): there is nothing to guess here either.
+        a, g, c, d, e, f = min(a, g), max(a, g), min(c, d), max(c, d), min(e, f), max(e, f)
+        a, c, b, e, d, g = min(a, c), max(a, c), min(b, e), max(b, e), min(d, g), max(d, g)
+        a, b, c, f, d, e = min(a, b), max(a, b), min(c, f), max(c, f), min(d, e), max(d, e)
+        b, c, e, g = min(b, c), max(b, c), min(e, g), max(e, g)
+        c, d, e, f = min(c, d), max(c, d), min(e, f), max(e, f)
+        b, c, d, e, f, g = min(b, c), max(b, c), min(d, e), max(d, e), min(f, g), max(f, g)
+        earlier[at + 3], earlier[at + 4], earlier[at + 5], earlier[at + 6] = d, e, f, g
+        later[at + 3], later[at + 4], later[at + 5], later[at + 6] = owner, owner, owner, owner
+    earlier[at], earlier[at + 1], earlier[at + 2] = a, b, c
 
 
 @compiled
 def take_list(
-    shelves: Words,
-    shelf: int,
-    count: int,
-    places: Words,
-    following: Words,
-    lists: Words,
-    scratch: Words,
-    found: Words,
-    rank: int,
+    places: Words, following: Words, lists: Words, earlier: Words, later: Words, at: int, found: Words, rank: int
 ) -> int:
-    """A tuple's results on its shelf and on its list to `scratch`; returns how many."""
-    for i in range(2 * count):
-        scratch[i] = shelves[2 * shelf * DEEP + i]
+    """A tuple's results from its list; returns how many."""
+    count = 0
     while lists[rank] != END:
         place = lists[rank]
-        scratch[2 * count], scratch[2 * count + 1] = places[2 * place], places[2 * place + 1]
+        earlier[at + count], later[at + count] = places[2 * place], places[2 * place + 1]
         lists[rank], following[place], found[FREE] = following[place], found[FREE], place
         count += 1
     return count
 
 
-@inlined
-def sort_by_earlier(results: Words, count: int) -> None:
-    """Shell's sort: by insertion, as long as they are few."""
+@compiled
+def sort(values: Words, first: int, count: int) -> None:
+    """Shell's."""
     gap = 1
     while 3 * gap + 1 < count // 3:
         gap = 3 * gap + 1
     while gap > 0:
-        for i in range(gap, count):
-            earlier, later, to = results[2 * i], results[2 * i + 1], i
-            while to >= gap and results[2 * (to - gap)] > earlier:
-                results[2 * to], results[2 * to + 1] = results[2 * (to - gap)], results[2 * (to - gap) + 1]
+        for i in range(first + gap, first + count):
+            value, to = values[i], i
+            while to - gap >= first and values[to - gap] > value:
+                values[to] = values[to - gap]
                 to -= gap
-            results[2 * to], results[2 * to + 1] = earlier, later
+            values[to] = value
         gap //= 3
 
 
 @inlined
-def count_result(rank: int, left: int, right: int, now: int, due_ns: Words, found: Words, histogram: Words) -> None:
+def count_result(left: int, right: int, found: Words) -> None:
     """A result goes out: this is where a consumer would take it."""
-    if rank >= found[COUNTED_FROM]:  # the others are of two tuples that filled the windows
-        found[PAIRS] += 1
-        found[CHECKSUM] += (left * 31 + right * 17) & 0xFFFFFF
-        if due_ns[rank] > 0:
-            histogram[bin_of(now - due_ns[rank])] += 1
+    found[PAIRS] += 1
+    found[CHECKSUM] += (left * 31 + right * 17) & 0xFFFFFF
+
+
+@inlined
+def count_ages(rank: int, count: int, now: int, due_ns: Words, histogram: Words) -> None:
+    if due_ns[rank] > 0:
+        histogram[bin_of(now - due_ns[rank])] += count
 
 
 @inlined
@@ -236,14 +265,14 @@ class Watcher:
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
         self.found, self.histogram = np.zeros(FOUND_WORDS, np.int64), np.zeros(BINS, np.int64)
         self.found[COUNTED_FROM] = counted_from
-        shelves, filled = np.zeros(2 * SHELVES * DEEP, np.int64), np.zeros(SHELVES, np.int64)
+        shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
+        shelves[::SHELF_WORDS] = 0
         following = np.arange(1, PLACES + 1)
         following[-1] = END
         lists = np.full(int(totals.sum()) + 1, END)
-        places, scratch = np.zeros((2, w.RESULT_WORDS * PLACES), np.int64)
+        places = np.zeros(w.RESULT_WORDS * PLACES, np.int64)
         arguments = (
-            m, both, ordered, totals, due_ns, shelves, filled, places, following, lists, scratch, self.found,
-            self.histogram,
+            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found, self.histogram,
         )  # fmt: skip
         self.thread = threading.Thread(target=watch, args=arguments)
 

@@ -31,6 +31,7 @@ from counterflow.spec.expression import Expression, columns_of
 from counterflow.spec.join_spec import build_spec
 from counterflow.spec.types import from_arrow
 from interpreted import SEARCHES, searching
+from streams import examples
 
 LOW, HIGH = -(2**63), 2**63 - 1
 FLOATS = [0.0, -0.0, 0.1, 1.0, -1.5, 2.5, 7.0, 1e20, -1e20, math.inf, -math.inf, math.nan]
@@ -163,7 +164,7 @@ def conditions(depth: int = DEPTH) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, IN_NEW_YORK], ids=["UTC", "New York"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), where=conditions())
 def test_vectorised_is_the_reference(columns, data, where):
     try:
@@ -175,7 +176,7 @@ def test_vectorised_is_the_reference(columns, data, where):
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, IN_NEW_YORK], ids=["UTC", "New York"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), value=st.one_of(numbers(), texts(), moments()))
 def test_values_are_the_reference_s(columns, data, value):
     """Not only conditions: the numbers, texts and times themselves."""
@@ -228,7 +229,7 @@ def plain_conditions(depth: int = 2) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(data=st.data(), where=plain_conditions())
 def test_compiled_source_is_never_wrong(data, where):
     """Its "no" and its "yes" are the reference's; "unsure" may be either."""
@@ -446,7 +447,7 @@ def column_table(name: str, kind: pa.DataType, values: list[Any]) -> pa.Table:
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("meeting", MEETINGS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data(), batch_rows=st.integers(1, 20))
 def test_access_paths_lose_no_pair(meeting, search, data, batch_rows):
     kinds, shapes = MEETINGS[meeting]

@@ -34,6 +34,7 @@ from counterflow.lockfree.scale_gate import (
 )
 from counterflow.lockfree.waiting import PARK, YIELD, busy, idle, notify, waiter_init, waiter_size
 from counterflow.lockfree.words import LINE, shared_words
+from streams import examples
 from test_lockfree import APART, PLACES, WAITER, line_up, loop, run_together
 
 GUARD = -0x5EED
@@ -119,7 +120,7 @@ def steps_of_a_gate(draw):
 
 
 @given(steps_of_a_gate())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_against_a_sorted_list(steps):
     """Oracle: all tuples up to the smallest frontier, sorted, for each reader from where it is."""
     sources, readers, capacity, actions = steps

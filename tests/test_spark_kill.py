@@ -22,7 +22,7 @@ from inputs import benchmark_inputs
 from streams import THOROUGH, cut, results, run_available, write_batches
 
 ROUNDS = 4 if THOROUGH else 1  # how often each kill is repeated
-BATCHES = 7  # in each round
+BATCHES = 6  # in each round
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import TIE, has_row_windows, is_order_sensitive, pack
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
+from streams import examples
 from test_cell_operator import FakeHandle
 from test_contract import HOWS, expected, results
 
@@ -86,7 +87,7 @@ class Query:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     left=tables(16),
     right=tables(16),

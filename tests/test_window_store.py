@@ -23,6 +23,7 @@ from counterflow.kernels.store import Batch, WindowStore, predicate_columns
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, SCHEMA, table_of, tables
 from interpreted import SEARCHES, searching
+from streams import examples
 
 MORE = {
     "hash then band": "l.k = r.k AND abs(l.x - r.x) <= 2",
@@ -108,7 +109,7 @@ STEPS = st.lists(st.tuples(tables(rows_max=6), tables(rows_max=4), st.randoms(us
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     steps=STEPS,
     side=st.sampled_from(["left", "right"]),
@@ -138,7 +139,7 @@ def test_any_order_of_steps(name, search, steps, side, disorder, access):
         model.check(table_of([(0, 1, 1, 1.0, "a")]), [expired], [time + 100])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data(), name=st.sampled_from(["equality", "two bands", "everything", "inequality"]))
 def test_a_full_buffer_is_handed_out_and_filled_again(data, name):
     with searching("kernels"), pytest.MonkeyPatch.context() as patch:

@@ -113,15 +113,12 @@ def shelve_results(
             source = (at & (size - 1)) * w.RESULT_WORDS
             rank, side = results[source] >> 1, results[source] & 1  # of the later tuple
             earlier, later = results[source + 2 - side], 2 * results[source + 1 + side] + side
-            shelf = (rank & (SHELVES - 1)) * SHELF_WORDS
-            count = shelves[shelf] & (SHELF_WORDS - 1)
             if rank < counted_from:
                 ignored += 1
-            elif rank < released + SHELVES and count < DEEP:
-                too_late += rank < released
-                shelves[shelf], shelves[shelf + 1 + count] = later * SHELF_WORDS + count + 1, earlier
-            elif not hang(places, following, lists, found, rank, earlier, later):
+            elif not shelve(shelves, places, following, lists, released, found, rank, earlier, later):
                 break
+            else:
+                too_late += rank < released
             at += 1
         if at > first:
             store_release(m, box + w.OUTBOX_TAKEN, at)
@@ -134,8 +131,23 @@ def shelve_results(
 
 
 @inlined
-def hang(places: Words, following: Words, lists: Words, found: Words, rank: int, earlier: int, later: int) -> bool:
-    """On a list; False if there is no place left."""
+def shelve(
+    shelves: Words,
+    places: Words,
+    following: Words,
+    lists: Words,
+    released: int,
+    found: Words,
+    rank: int,
+    earlier: int,
+    later: int,
+) -> bool:
+    """On its later tuple's shelf, or else on its list; False if there is no place left."""
+    shelf = (rank & (SHELVES - 1)) * SHELF_WORDS
+    count = shelves[shelf] & (SHELF_WORDS - 1)
+    if rank < released + SHELVES and count < DEEP:
+        shelves[shelf], shelves[shelf + 1 + count] = later * SHELF_WORDS + count + 1, earlier
+        return True
     place = found[FREE]
     if place == END:
         return False

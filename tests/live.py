@@ -40,6 +40,7 @@ def wait_until(what) -> None:
 def threads_end(monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_COMPILE", "never")  # which takes seconds; other tests compile
     BEFORE.update(ours())
+    gc.freeze()  # what other tests have left need not be gone through below
     yield
     gc.collect()
     wait_until(lambda: not ours())

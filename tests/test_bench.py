@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from counterflow.bench.limit import Limit, load_limit
 from counterflow.cli.main import app
+from streams import THOROUGH
 
 SHAPE = {"path", "through", "window_rows", "threads", "verified"}
 
@@ -111,7 +112,9 @@ def bench_spark(folder, *options, **more):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module", params=[pytest.param(None, marks=pytest.mark.skipif(not THOROUGH, reason="COUNTERFLOW_THOROUGH"))]
+)
 def spark_report(tmp_path_factory):
     process = bench_spark(tmp_path_factory.mktemp("bench"), "--json")
     out, err = process.communicate()
@@ -158,7 +161,7 @@ def test_spark_memory(spark_report):
 def test_spark_can_be_interrupted(tmp_path):
     process = bench_spark(tmp_path)
     for line in process.stderr:
-        if "band" in line:  # a query runs, or is about to
+        if " through " in line:  # a query runs, or is about to
             break
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()

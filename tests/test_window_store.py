@@ -328,7 +328,7 @@ def test_memory_does_not_grow_with_the_stream():
     assert sizes[-1] == sizes[100]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_blocks_whose_pool_grows(seed, monkeypatch):
     """A bucket that was tidied just when the pool is full must not keep what it dropped."""
     monkeypatch.setattr(window_module, "BLOCK_SPARE", 1)

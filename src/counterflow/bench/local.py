@@ -21,7 +21,7 @@ from counterflow.spec.expression import Side
 
 ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
-STOLEN_MAX = 0.01  # of the cores' time, by the host: a run that lost more says little of the slowest percent
+STOLEN_MAX = 0.004  # of the cores' time, by the host: a run that lost more says little of the slowest percent
 
 ASKED = {
     "least_scan_to_kernel": "at least 0.7",
@@ -41,9 +41,9 @@ ASKED = {
 class Sizes:
     window: int = 1_000_000
     scanned: int = 24_000  # tuples of both streams after the windows are full
-    hashed: int = 6_000_000
-    banded: int = 2_000_000
-    latency_s: float = 2.0
+    hashed: int = 4_000_000
+    banded: int = 1_500_000
+    latency_s: float = 1.0
     repeats: int = 3
     scan_batch: int = 128
     batches: tuple[int, ...] = (64, 1024)
@@ -184,7 +184,7 @@ class Bench:
         self.note(f"latency, {kind} index, {name}, at {rate / 2 / 1e6:.2g} million tuples/s")
         tuples = min(int(rate / 2 * self.sizes.latency_s), 2 * (len(inputs.left[0]) - self.sizes.window))
         taken: list[Row] = []
-        while len(taken) < 3 * self.sizes.repeats:
+        while len(taken) < 5 * self.sizes.repeats:
             run = Run(name, self.workers, inputs, self.sizes.window, tuples // 2, batch, "auto", rate=rate / 2)
             taken.append(run.take())
             quiet = sorted(taken, key=lambda row: row["stolen"])[: self.sizes.repeats]

@@ -1,4 +1,4 @@
-"""The cores that this process may use."""
+"""The cores that this process may use, and which of them a thread runs on."""
 
 from __future__ import annotations
 
@@ -7,3 +7,12 @@ import os
 
 def usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def pin_thread(k: int) -> None:
+    """This thread on a core of its own: that of number k, in turn, where the system allows it."""
+    try:
+        cores = usable_cores()
+        os.sched_setaffinity(0, {cores[k % len(cores)]})
+    except (AttributeError, OSError):
+        pass

@@ -191,6 +191,7 @@ class Bench:
             if len(quiet) == self.sizes.repeats and quiet[-1]["stolen"] <= STOLEN_MAX:
                 break
         row = {**_middle(quiet, "latency_us_p99"), "disturbed": len(taken) - len(quiet)}
+        row |= {f: statistics.median(r[f] for r in quiet) for f in row if f.startswith("latency_us")}
         self.rows.append({"case": "latency", **row, "verified": all(r["verified"] for r in taken)})
 
     def measure_handshake_latency(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 
@@ -317,7 +318,8 @@ class Segment:
     def __init__(
         self, machine: Machine, at: int, side: int, stride: int, offset: int, rows: int, indexed: bool, shares: Any
     ) -> None:
-        self.machine, self.at, self.predicate, self.shares = machine, at, machine.predicates[side], shares
+        self.machine: Machine = proxy(machine)  # no cycle: a machine's memory goes when nobody needs it
+        self.at, self.predicate, self.shares = at, machine.predicates[side], shares
         self.kernels, self.batch_rows = self.predicate.kernels, machine.design.batch_rows
         self.indexed = indexed and self.predicate.access == "index"
         self.sharers: list[Segment] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from counterflow.cores import pin_thread
 from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled import block
 from counterflow.kernels.store import Batch
@@ -268,6 +269,7 @@ class Replay:
         replay(self.m, feed.way, feed.heads, feed.lanes, feed.state, feed.ends, due_ns, plan)
 
     def _run_node(self, k: int) -> None:
+        pin_thread(k)  # threads that yield look busy to the system: it would let two nodes share a core
         run = runner(self.machine.step)
         while run(self.m, k) == w.NEEDS:
             self.machine.attend(k)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from typing import Any
 
 import numpy as np
 
-from counterflow.cores import usable_cores
+from counterflow.cores import pin_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
 from counterflow.kernels.evaluate import matches
@@ -74,7 +73,7 @@ class ParallelCore:
     def _run_node(self, k: int, pin: bool) -> None:
         try:
             if pin:
-                _pin(k)
+                pin_thread(k)
             run = running.runner(self.machine.step)
             while run(self.machine.m, k) == w.NEEDS:
                 self.machine.attend(k)
@@ -233,12 +232,3 @@ class UnsurePairs:
                 values = values.astype(dtype_of(type_), copy=False)
             found[name] = Vector(type_, values, ring.columns[validity_of(name)][slots])
         return found
-
-
-def _pin(k: int) -> None:
-    """Each node on a core of its own, in turn, where the system allows it."""
-    try:
-        cores = usable_cores()
-        os.sched_setaffinity(0, {cores[k % len(cores)]})
-    except (AttributeError, OSError):
-        pass

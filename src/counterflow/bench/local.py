@@ -244,6 +244,7 @@ class Run:
         ordered: bool = True,
         rate: float = 0.0,
         rates: str = "",
+        strategy: str = "park",
     ) -> None:
         from counterflow.protocols.machine import Design, Machine
         from counterflow.protocols.replay import Replay
@@ -259,6 +260,7 @@ class Run:
             in_flight=max(4096, 4 * batch),
             outbox_rows=1 << 12,
             expected_rows=(window + 2 * batch, window + 2 * batch),
+            strategy=strategy,
         )
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
         self.is_left = turns(window + pairs, rates)

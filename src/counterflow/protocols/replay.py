@@ -223,6 +223,7 @@ class Replay:
         self.machine, self.m, self.totals = machine, machine.m, feed.totals
         self.total, self.warm = feed.total, warm
         self.handshake = machine.design.algorithm == "handshake"
+        self.threads: list[threading.Thread] = []
 
     def fill(self) -> None:
         """Start the nodes, and fill the windows."""
@@ -236,6 +237,8 @@ class Replay:
 
     def run(self, rate: float, ordered: bool) -> dict[str, Any]:
         """Release the rest: at a rate, in tuples a second, or as fast as the nodes take it."""
+        if not self.threads:
+            self.fill()
         m, due = self.m, np.zeros(self.total + 1, np.int64)
         if rate:  # nobody wakes the driver when a tuple is due
             m[m[w.DRIVER] + FIRST_NS] = m[m[w.DRIVER] + LAST_NS] = DRIVER_SLEEP_NS

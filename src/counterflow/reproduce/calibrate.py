@@ -117,7 +117,8 @@ def _overheads(smoke: bool) -> Costs:
         )
 
     def latency_ns() -> float:
-        run = Run("llhj", len(usable_cores()), inputs, window, min(pairs, 2_000), 1, "auto", rate=10_000)
+        cores, tuples = len(usable_cores()), min(pairs, 2_000)
+        run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000, strategy="yield")  # nobody sleeps
         return quantile(run.replay.run(run.rate, run.ordered)["histogram"], RUNNING)
 
     single, many = per_tuple_ns(1), per_tuple_ns(256)

@@ -43,6 +43,7 @@ def threads_end(monkeypatch):
     gc.freeze()  # what other tests have left need not be gone through below
     yield
     gc.collect()
+    gc.unfreeze()
     wait_until(lambda: not ours())
 
 

@@ -202,6 +202,7 @@ def scheduler(step: Any) -> Any:
             if sweeping > 0:  # nothing has moved for long: look at all of them
                 sweeping -= 1
                 actor, amount = sweeping % actors, 1
+                state[REPLAYED] = min(state[REPLAYED] + 1, replayed)  # these are in a trace, too
             elif state[REPLAYED] < replayed:
                 actor, amount = trace[at] & 0xFFFF, trace[at] >> 16
                 state[REPLAYED] += 1
@@ -231,6 +232,7 @@ def scheduler(step: Any) -> Any:
                 sweeping = 4 * actors  # a node that waits, for room or for another one, may have done something before
             elif idle > 40 * actors and sweeping == 0 and state[REPLAYED] >= replayed:
                 state[FAILURE] = STUCK
+                state[CHOICES] -= 1  # the last one has failed, as where a move does
                 return FAILED
         state[FAILURE] = TOO_LONG
         return FAILED

@@ -78,14 +78,15 @@ SMOKE = Sizes(
     band_windows=(4_000,),
     equi_windows=(4_000,),
     turns=1,
-    settle=1,
-    measured=1,
-    native_measured=1,
-    trials=(),
+    settle=2,
+    measured=2,
+    native_measured=2,
+    trials=("equi",),
+    trial_batches=1,
     memory_batch_rows=500,
     memory_window=1_000,
-    memory_settle=1,
-    memory_batches=3,
+    memory_settle=2,
+    memory_batches=5,
 )
 
 

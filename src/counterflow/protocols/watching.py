@@ -23,7 +23,8 @@ from counterflow.protocols.running import let_others_run, progress, take_results
 
 # --- what was found: words of `found`; COUNTED_FROM: results of lower ranks are of two tuples that filled the windows
 PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
-FOUND_WORDS = 9
+PUNCTUATED_MOST = 9  # results between two punctuations
+FOUND_WORDS = 10
 # A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
 SHELF_WORDS = 8
 SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1
@@ -32,6 +33,7 @@ NONE = (1 << 63) - 1  # an empty place on a shelf
 PLACES = 1 << 20  # for results that do not fit on a shelf
 BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
+SLICE_NS = 1 << 26  # ages are counted apart for each such time in which tuples were due: 67 ms
 OUT_PLACES = PLACES + (AT_ONCE + 1) * DEEP
 END = -1  # of a list
 
@@ -75,7 +77,9 @@ def watch(
         complete = complete_rank(m, both, totals)
         if ordered:
             taken = shelve_results(m, shelves, places, following, lists, released, found)
+            waiting = found[WAITING]
             empty_shelves(shelves, places, following, lists, out, released, complete, due_ns, found, histogram)
+            found[PUNCTUATED_MOST] = max(found[PUNCTUATED_MOST], waiting - found[WAITING])
         else:
             taken = take_results(m, places, PLACES)
             now = clock_ns() - found[BEGAN]
@@ -259,7 +263,7 @@ def count_result(left: int, right: int, found: Words) -> None:
 @inlined
 def count_ages(rank: int, count: int, now: int, due_ns: Words, histogram: Words) -> None:
     if due_ns[rank] > 0:
-        histogram[bin_of(now - due_ns[rank])] += count
+        histogram[due_ns[rank] // SLICE_NS * BINS + bin_of(now - due_ns[rank])] += count
 
 
 @inlined
@@ -275,7 +279,10 @@ class Watcher:
     """The thread that collects the results of one run."""
 
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
-        self.found, self.histogram = np.zeros(FOUND_WORDS, np.int64), np.zeros(BINS, np.int64)
+        self.found, self.histogram = (
+            np.zeros(FOUND_WORDS, np.int64),
+            np.zeros((due_ns[-1] // SLICE_NS + 1, BINS), np.int64),
+        )
         self.found[COUNTED_FROM] = counted_from
         shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
         shelves[::SHELF_WORDS] = 0
@@ -284,7 +291,7 @@ class Watcher:
         lists = np.full(int(totals.sum()) + 1, END)
         places = np.zeros(w.RESULT_WORDS * PLACES, np.int64)
         arguments = (
-            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found, self.histogram,
+            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found, self.histogram.ravel(),
         )  # fmt: skip
         self.thread = threading.Thread(target=watch, args=arguments)
 
@@ -302,6 +309,8 @@ class Watcher:
             "pairs": int(self.found[PAIRS]),
             "checksum": int(self.found[CHECKSUM]),
             "buffer": int(self.found[WAITING_MOST]),
+            "punctuated": int(self.found[PUNCTUATED_MOST]),
             "too_late": int(self.found[TOO_LATE]),
+            "began": int(self.found[BEGAN]),
             "histogram": self.histogram,
         }

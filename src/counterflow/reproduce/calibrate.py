@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from counterflow.bench.inputs import Inputs, make_inputs
-from counterflow.bench.local import Kernel, Run, quantile
+from counterflow.bench.latency import quantile
+from counterflow.bench.local import Kernel, Run
 from counterflow.cores import usable_cores
 from counterflow.engines.simulated.timed import Costs
 from counterflow.errors import CounterflowError
@@ -119,7 +120,7 @@ def _overheads(smoke: bool) -> Costs:
     def latency_ns() -> float:
         cores, tuples = len(usable_cores()), min(pairs, 2_000)
         run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000, strategy="yield")  # nobody sleeps
-        return quantile(run.replay.run(run.rate, run.ordered)["histogram"], RUNNING)
+        return quantile(run.replay.run(run.rate, run.ordered)["histogram"].sum(0), RUNNING)
 
     single, many = per_tuple_ns(1), per_tuple_ns(256)
     step = max(single - many, 1.0)

@@ -1,0 +1,99 @@
+"""How old results are; apart from them, those of moments in which a virtual machine's host had taken a core away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from counterflow.bench.machine import stolen_s
+from counterflow.bench.report import Row
+from counterflow.kernels.vectors import Array
+from counterflow.protocols.watching import BINS, BINS_PER_DOUBLING, SLICE_NS
+
+SAMPLED_S = 0.02
+SETTLED_NS = 100_000_000  # what has queued while a core was away is caught up with by then
+COUNTED_NS = 20_000_000  # the system counts what was taken at its next tick
+FIGURES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+class StolenTime:
+    """Looks, while a run lasts, how much time the host has taken from the cores."""
+
+    def __enter__(self) -> StolenTime:
+        self.samples: list[tuple[int, float]] = []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _look(self) -> None:
+        while True:
+            last = self.ended.is_set()
+            self.samples.append((time.monotonic_ns(), stolen_s()))
+            if last:
+                return
+            self.ended.wait(SAMPLED_S)
+
+    @property
+    def seconds(self) -> float:
+        """Of all cores, in all."""
+        return self.samples[-1][1] - self.samples[0][1]
+
+    def between(self, begin_ns: int, end_ns: int) -> float:
+        """Seconds, of all cores; from the last look before it to the first one after it."""
+        times = [at for at, _ in self.samples]
+        first = max(np.searchsorted(times, begin_ns, "right") - 1, 0)
+        last = min(np.searchsorted(times, end_ns, "left"), len(times) - 1)
+        return self.samples[last][1] - self.samples[first][1]
+
+
+def empty() -> Array:
+    return np.zeros(BINS, np.int64)
+
+
+@dataclass
+class Ages:
+    """The ages of results of some runs at a rate."""
+
+    all: Array = field(default_factory=empty)
+    quiet: Array = field(default_factory=empty)  # of tuples that were due while no core was away
+    slices: int = 0
+    quiet_slices: int = 0
+
+    def add(self, run: dict[str, Any], stolen: StolenTime) -> None:
+        for k, histogram in enumerate(run["histogram"]):
+            begin = run["began"] + k * SLICE_NS
+            self.all += histogram
+            self.slices += 1
+            if stolen.between(begin - SETTLED_NS, begin + SLICE_NS + COUNTED_NS) == 0:
+                self.quiet += histogram
+                self.quiet_slices += 1
+
+    @property
+    def quiet_s(self) -> float:
+        return self.quiet_slices * SLICE_NS / 1e9
+
+    def figures(self) -> Row:
+        """Those of the quiet moments, if there were any; and p99 and the maximum of all."""
+        counted = self.quiet if self.quiet.any() else self.all
+        row = {f"latency_us_{name}": quantile(counted, share) / 1000 for name, share in FIGURES.items()}
+        whole = {f"latency_us_{name}_of_all": quantile(self.all, FIGURES[name]) / 1000 for name in ("p99", "max")}
+        return {**row, **whole, "quiet": self.quiet_slices / max(self.slices, 1)}
+
+
+def quantile(histogram: Array, share: float) -> float:
+    """Nanoseconds; the upper end of the bin."""
+    total = int(histogram.sum())
+    if total == 0:
+        return 0.0
+    at = int(np.searchsorted(np.cumsum(histogram), max(share * total, 1)))
+    bins = BINS_PER_DOUBLING
+    return float(at if at < 2 * bins else (bins + at % bins + 1) << (at // bins - 1))

@@ -17,8 +17,8 @@ ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]
 
 
-def engine_of(algorithm, workers, batch_rows, access="auto"):
-    return cf.Local(algorithm, workers=None if algorithm == "kang" else workers, batch_rows=batch_rows, access=access)
+def engine_of(algorithm, workers, batch_rows, **options):
+    return cf.Local(algorithm, workers=None if algorithm == "kang" else workers, batch_rows=batch_rows, **options)
 
 
 def stream_of(table, cuts):
@@ -38,11 +38,12 @@ def stream_of(table, cuts):
     window=st.sampled_from(["duration", "asymmetric", "rows", "mixed"]),
     workers=st.integers(1, 4),
     batch_rows=st.sampled_from([1, 5, 64]),
+    waiting=st.sampled_from(["park", "yield", "spin"]),
     cuts=st.lists(st.integers(1, 30), max_size=6),
 )
-def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows, cuts):
+def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows, waiting, cuts):
     options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
-    engine = engine_of(algorithm, workers, batch_rows)
+    engine = engine_of(algorithm, workers, batch_rows, waiting=waiting)
     with cf.window_join(stream_of(left, cuts), stream_of(right, cuts[1:]), engine=engine, **options) as joined:
         got = [row for batch in joined for row in results(batch, how)]
     assert got == expected(left, right, **options)
@@ -62,7 +63,7 @@ def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows,
 def test_tables(algorithm, left, right, kind, window, how, workers, access):
     access = "auto" if access == "merge" and kind == "residual" else access  # it has no band
     options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
-    got = cf.window_join(left, right, engine=engine_of(algorithm, workers, 7, access), **options)
+    got = cf.window_join(left, right, engine=engine_of(algorithm, workers, 7, access=access), **options)
     assert results(got, how) == expected(left, right, **options)
 
 

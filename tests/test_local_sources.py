@@ -306,6 +306,7 @@ def test_two_sources_of_a_side_must_agree():
         (lambda: joined_with(window=(1, 2, 3)), cf.WindowError, r"window=\(1, 2, 3\): a pair is"),
         (lambda: cf.watermark("noon"), cf.TimeError, "'noon'"),
         (lambda: cf.Local(overflow="drop"), cf.OptionError, "unknown overflow='drop'.*drop_newest"),
+        (lambda: cf.Local(waiting="yeild"), cf.OptionError, "unknown waiting='yeild'.*yield"),
         (lambda: cf.Local(buffer_rows=0), cf.OptionError, "buffer_rows=0"),
         (lambda: cf.Local(late_rows=-1), cf.OptionError, "late_rows=-1"),
         (lambda: joined_with(window=None), cf.WindowError, "the left window is missing or None"),

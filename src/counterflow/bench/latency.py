@@ -1,10 +1,10 @@
-"""How old results are; apart from them, those of moments in which a virtual machine's host had taken a core away."""
+"""How old results are: in quiet moments, in which a virtual machine's host has taken no core away, and in all."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from counterflow.bench.machine import stolen_s
 from counterflow.bench.report import Row
 from counterflow.kernels.vectors import Array
-from counterflow.protocols.watching import BINS, BINS_PER_DOUBLING, SLICE_NS
+from counterflow.protocols.watching import BINS_PER_DOUBLING, SLICE_NS
 
 SAMPLED_S = 0.02
 SETTLED_NS = 100_000_000  # what has queued while a core was away is caught up with by then
@@ -50,43 +50,20 @@ class StolenTime:
     def between(self, begin_ns: int, end_ns: int) -> float:
         """Seconds, of all cores; from the last look before it to the first one after it."""
         times = [at for at, _ in self.samples]
-        first = max(np.searchsorted(times, begin_ns, "right") - 1, 0)
-        last = min(np.searchsorted(times, end_ns, "left"), len(times) - 1)
+        first = max(bisect_right(times, begin_ns) - 1, 0)
+        last = min(bisect_left(times, end_ns), len(times) - 1)
         return self.samples[last][1] - self.samples[first][1]
 
 
-def empty() -> Array:
-    return np.zeros(BINS, np.int64)
-
-
-@dataclass
-class Ages:
-    """The ages of results of some runs at a rate."""
-
-    all: Array = field(default_factory=empty)
-    quiet: Array = field(default_factory=empty)  # of tuples that were due while no core was away
-    slices: int = 0
-    quiet_slices: int = 0
-
-    def add(self, run: dict[str, Any], stolen: StolenTime) -> None:
-        for k, histogram in enumerate(run["histogram"]):
-            begin = run["began"] + k * SLICE_NS
-            self.all += histogram
-            self.slices += 1
-            if stolen.between(begin - SETTLED_NS, begin + SLICE_NS + COUNTED_NS) == 0:
-                self.quiet += histogram
-                self.quiet_slices += 1
-
-    @property
-    def quiet_s(self) -> float:
-        return self.quiet_slices * SLICE_NS / 1e9
-
-    def figures(self) -> Row:
-        """Those of the quiet moments, if there were any; and p99 and the maximum of all."""
-        counted = self.quiet if self.quiet.any() else self.all
-        row = {f"latency_us_{name}": quantile(counted, share) / 1000 for name, share in FIGURES.items()}
-        whole = {f"latency_us_{name}_of_all": quantile(self.all, FIGURES[name]) / 1000 for name in ("p99", "max")}
-        return {**row, **whole, "quiet": self.quiet_slices / max(self.slices, 1)}
+def ages(run: dict[str, Any], stolen: StolenTime) -> Row:
+    """Of the results whose later tuples were due in a quiet moment, if there was one; p99 and maximum also of all."""
+    begins = (run["began"] + SLICE_NS * k for k in range(len(run["histogram"])))
+    quiet = [stolen.between(begin - SETTLED_NS, begin + SLICE_NS + COUNTED_NS) == 0 for begin in begins]
+    whole, counted = run["histogram"].sum(0), run["histogram"][quiet].sum(0)
+    counted = counted if counted.any() else whole
+    row = {f"latency_us_{name}": quantile(counted, share) / 1000 for name, share in FIGURES.items()}
+    row |= {f"latency_us_{name}_of_all": quantile(whole, FIGURES[name]) / 1000 for name in ("p99", "max")}
+    return {**row, "quiet": sum(quiet) / len(quiet)}
 
 
 def quantile(histogram: Array, share: float) -> float:

@@ -19,7 +19,7 @@ from counterflow.kernels.vectors import Array
 from counterflow.lockfree.atomics import clock_ns, load_acquire
 from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.ring import room, try_send
-from counterflow.lockfree.waiting import FIRST_NS, LAST_NS, busy, idle, notify
+from counterflow.lockfree.waiting import busy, idle, notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.driver import IN_ORDER
@@ -34,7 +34,6 @@ SENT, ENDS, EXPIRED = 0, 2, 4  # two each; SENT and ENDS are what `add_tuples` t
 TO_ALL, TO_GATE, TO_LANES = 0, 1, 2  # how tuples reach the nodes
 STATE_WORDS = 8
 BACKLOG = 2
-DRIVER_SLEEP_NS = 20_000
 RING, WAITER_OF = 0, 1  # a row of `heads`
 
 
@@ -240,8 +239,7 @@ class Replay:
         if not self.threads:
             self.fill()
         m, due = self.m, np.zeros(self.total + 1, np.int64)
-        if rate:  # nobody wakes the driver when a tuple is due
-            m[m[w.DRIVER] + FIRST_NS] = m[m[w.DRIVER] + LAST_NS] = DRIVER_SLEEP_NS
+        if rate:
             due[self.warm :] = np.arange(1, self.total - self.warm + 2) * (1e9 / rate)
         watcher = Watcher(m, self.handshake, ordered, self.totals, due, self.warm)
         before = self._comparisons()

@@ -279,10 +279,8 @@ class Watcher:
     """The thread that collects the results of one run."""
 
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
-        self.found, self.histogram = (
-            np.zeros(FOUND_WORDS, np.int64),
-            np.zeros((due_ns[-1] // SLICE_NS + 1, BINS), np.int64),
-        )
+        self.found = np.zeros(FOUND_WORDS, np.int64)
+        self.histogram = np.zeros((due_ns[-1] // SLICE_NS + 1, BINS), np.int64)
         self.found[COUNTED_FROM] = counted_from
         shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
         shelves[::SHELF_WORDS] = 0
@@ -291,7 +289,8 @@ class Watcher:
         lists = np.full(int(totals.sum()) + 1, END)
         places = np.zeros(w.RESULT_WORDS * PLACES, np.int64)
         arguments = (
-            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found, self.histogram.ravel(),
+            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found,
+            self.histogram.ravel(),
         )  # fmt: skip
         self.thread = threading.Thread(target=watch, args=arguments)
 

@@ -16,6 +16,7 @@ ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalej
 ACCESSES = ("auto", "index", "scan", "merge")
 LAYOUT = re.compile(r"[1-9]\d*[xX][1-9]\d*")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
+WAITINGS = ("park", "yield", "spin")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
 BUFFER_ROWS = 1 << 16
 LATE_ROWS = 10_000
@@ -34,6 +35,9 @@ class Local:
     band, and with any algorithm but 'auto'.
     `symmetric`: handshake join acknowledges tuples in both directions, as in its first report.
 
+    `waiting`: what threads do that have nothing to do. With 'park' they sleep after a while; with 'yield' they offer
+    the core and look again, which keeps the cores busy and has the lowest latency; with 'spin' they only look.
+
     `batch_rows`: how many arrivals are processed at once, at most. `progress` is called after each batch of a table
     with the rows done, the rows in all, and the pairs found.
 
@@ -49,6 +53,7 @@ class Local:
     layout: str | None = None
     access: str = "auto"
     symmetric: bool = False
+    waiting: str = "park"
     batch_rows: int = TABLE_BATCH_ROWS
     progress: Progress | None = None
     overflow: str = "block"
@@ -63,10 +68,10 @@ class Local:
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), ALGORITHMS)}")
-        if self.access not in ACCESSES:
-            raise OptionError(f"unknown access={self.access!r}{did_you_mean(str(self.access), ACCESSES)}")
-        if self.overflow not in OVERFLOWS:
-            raise OptionError(f"unknown overflow={self.overflow!r}{did_you_mean(str(self.overflow), OVERFLOWS)}")
+        for option, known in (("access", ACCESSES), ("overflow", OVERFLOWS), ("waiting", WAITINGS)):
+            value = getattr(self, option)
+            if value not in known:
+                raise OptionError(f"unknown {option}={value!r}{did_you_mean(str(value), known)}")
         for option, least in (("workers", 1), ("batch_rows", 1), ("buffer_rows", 1), ("late_rows", 0)):
             value = getattr(self, option)
             if value is None and option == "workers":

@@ -36,6 +36,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
         layout=engine.matrix,
         access=engine.access,  # type: ignore[arg-type]
         symmetric=engine.symmetric,
+        strategy=engine.waiting,
         batch_rows=batch_rows,
         in_flight=max(IN_FLIGHT_MIN, 8 * batch_rows),
         ordered_output=spec.ordered,

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -204,3 +206,35 @@ def test_local_readable(local_report, capsys):
 
     show_local(local_report)
     assert "worst_latency_us_p50: asked below 200, seen" in capsys.readouterr().out
+
+
+# --- latency
+
+
+def test_ages_of_quiet_moments():
+    """A core is away in the third of ten slices: it and what is near it do not count, if anything else is left."""
+    from counterflow.bench.latency import SLICE_NS, StolenTime, ages
+    from counterflow.protocols.watching import BINS, bin_of
+
+    histogram = np.zeros((10, BINS), np.int64)
+    histogram[:, bin_of(20_000)] = 1000
+    histogram[2, bin_of(9_000_000)] = 500
+    stolen = StolenTime()
+    looks = range(-20, 60)  # five in a slice
+    stolen.samples = [(10**12 + k * SLICE_NS // 5, 7.0 if k < 12 else 7.01) for k in looks]
+    row = ages({"began": 10**12, "histogram": histogram}, stolen)
+    assert 20 <= row["latency_us_p50"] <= row["latency_us_max"] < 21 and 0.5 <= row["quiet"] < 0.8
+    assert 9_000 <= row["latency_us_p99_of_all"] <= row["latency_us_max_of_all"] < 9_200
+    stolen.samples = [(at, k) for k, (at, _) in enumerate(stolen.samples)]  # all the time
+    row = ages({"began": 10**12, "histogram": histogram}, stolen)
+    assert row["quiet"] == 0 and row["latency_us_p99"] == row["latency_us_p99_of_all"] >= 9_000
+
+
+def test_the_host_is_watched():
+    from counterflow.bench.latency import StolenTime
+
+    with StolenTime() as stolen:
+        begin = time.monotonic_ns()
+        time.sleep(0.05)
+    assert stolen.samples[0][0] <= begin < stolen.samples[-1][0] and stolen.seconds >= 0
+    assert stolen.between(begin, begin + 10**7) >= 0

@@ -25,22 +25,23 @@ class StolenTime:
 
     def __enter__(self) -> StolenTime:
         self.samples: list[tuple[int, float]] = []
+        self._look()
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._look)
+        self.thread = threading.Thread(target=self._watch)
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.ended.set()
         self.thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self.ended.wait(SAMPLED_S):
+            self._look()
 
     def _look(self) -> None:
-        while True:
-            last = self.ended.is_set()
-            self.samples.append((time.monotonic_ns(), stolen_s()))
-            if last:
-                return
-            self.ended.wait(SAMPLED_S)
+        self.samples.append((time.monotonic_ns(), stolen_s()))
 
     @property
     def seconds(self) -> float:

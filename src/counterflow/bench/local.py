@@ -179,6 +179,13 @@ class Bench:
                     self._measure_latency(kind, name, inputs, row["tuples_per_s"], max(self.sizes.batches))
         self.found["best_equi_tuples_per_s"], self.found["best_band_tuples_per_s"] = best["hash"], best["band"]
         self.found["ordering_costs"] = statistics.median(costs)
+        buffers = [
+            row["buffer_rows_max"] / max(row["punctuation_rows_min"], 1)
+            for row in self.rows
+            if row["algorithm"] in LOW_LATENCY and "punctuation_rows_min" in row
+        ]
+        if buffers:  # the shortest runs have no two punctuations
+            self.found["buffer_to_rows_between_punctuations"] = max(buffers)
         latencies = [row for row in self.rows if row["case"] == "latency" and row["algorithm"] in LOW_LATENCY]
         for name in ("latency_us_p50", "latency_us_p99", "latency_us_p99_of_all"):
             self.found[f"worst_{name}"] = max(row[name] for row in latencies)
@@ -295,8 +302,9 @@ class Run:
             "stolen": stolen.seconds / seconds / len(usable_cores()),
             "pairs": measured["pairs"],
             "buffer_rows_max": measured["buffer"],
-            "punctuation_rows_max": measured["punctuated"],
         }
+        if measured["punctuated"] < measured["pairs"]:
+            row["punctuation_rows_min"] = measured["punctuated"]
         if self.design.access == "scan":
             row["comparisons_per_s"] = sum(nodes) / seconds
             row["comparisons_per_s_of_workers"] = [n / seconds for n in nodes]

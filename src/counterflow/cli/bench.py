@@ -168,8 +168,10 @@ LOCAL_COLUMNS = {
     "latency_us_p50": "p50 us",
     "latency_us_p99": "p99 us",
     "latency_us_max": "max us",
+    "latency_us_p99_of_all": "p99 of all",
     "stolen": "stolen",
     "buffer_rows_max": "buffered",
+    "punctuation_rows_min": "punctuated",
     "verified": "verified",
 }
 

@@ -23,8 +23,9 @@ from counterflow.protocols.running import let_others_run, progress, take_results
 
 # --- what was found: words of `found`; COUNTED_FROM: results of lower ranks are of two tuples that filled the windows
 PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
-PUNCTUATED_MOST = 9  # results between two punctuations
+PUNCTUATED = 9  # the fewest results between two punctuations
 FOUND_WORDS = 10
+PUNCTUATION = 1 << 14  # tuples from one to the next
 # A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
 SHELF_WORDS = 8
 SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1
@@ -72,14 +73,16 @@ def watch(
 ) -> None:
     """Collect until all is complete. If `ordered`, results wait until all with a lower rank are out."""
     turn, since, released, last = 0, clock_ns(), found[COUNTED_FROM], totals[0] + totals[1]
+    punctuated, before = released, 0
     store_release(found, RUNS, 1)
     while True:
         complete = complete_rank(m, both, totals)
         if ordered:
             taken = shelve_results(m, shelves, places, following, lists, released, found)
-            waiting = found[WAITING]
             empty_shelves(shelves, places, following, lists, out, released, complete, due_ns, found, histogram)
-            found[PUNCTUATED_MOST] = max(found[PUNCTUATED_MOST], waiting - found[WAITING])
+            if complete >= punctuated + PUNCTUATION:
+                found[PUNCTUATED] = min(found[PUNCTUATED], found[PAIRS] - before)
+                punctuated, before = complete, found[PAIRS]
         else:
             taken = take_results(m, places, PLACES)
             now = clock_ns() - found[BEGAN]
@@ -281,7 +284,7 @@ class Watcher:
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
         self.found = np.zeros(FOUND_WORDS, np.int64)
         self.histogram = np.zeros((due_ns[-1] // SLICE_NS + 1, BINS), np.int64)
-        self.found[COUNTED_FROM] = counted_from
+        self.found[COUNTED_FROM], self.found[PUNCTUATED] = counted_from, NONE
         shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
         shelves[::SHELF_WORDS] = 0
         following = np.arange(1, PLACES + 1)
@@ -308,7 +311,7 @@ class Watcher:
             "pairs": int(self.found[PAIRS]),
             "checksum": int(self.found[CHECKSUM]),
             "buffer": int(self.found[WAITING_MOST]),
-            "punctuated": int(self.found[PUNCTUATED_MOST]),
+            "punctuated": int(self.found[PUNCTUATED]),
             "too_late": int(self.found[TOO_LATE]),
             "began": int(self.found[BEGAN]),
             "histogram": self.histogram,

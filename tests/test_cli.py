@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -134,3 +135,11 @@ def test_demo(tmp_path):
     assert summary["vessel_reports"] + summary["strikes"] == 350
     assert summary["pairs"] == len(pq.read_table(tmp_path / "demo" / "pairs"))
     assert spawn("demo", "-o", tmp_path / "demo").returncode == 2  # not empty: nothing is overwritten
+
+
+def test_what_py4j_logs_of_an_interrupt_is_not_shown(counterflow, caplog):
+    assert counterflow("--help").returncode == 0
+    logging.error("KeyboardInterrupt while sending command.")
+    logging.getLogger("py4j.clientserver").error("Exception occurred while shutting down connection")
+    logging.error("something else")
+    assert [record.getMessage() for record in caplog.records] == ["something else"]

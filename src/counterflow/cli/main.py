@@ -181,12 +181,15 @@ def check_engine(name: str) -> str:
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     """Py4j logs a Ctrl-C that lands in one of its calls, with a traceback; we say so in one word."""
-    return not record.getMessage().startswith("KeyboardInterrupt while sending command")
+    return not record.getMessage().startswith(
+        ("KeyboardInterrupt while sending command", "Exception occurred while shutting down connection")
+    )
 
 
 def main() -> None:
     """Run the command line; a Counterflow error is one line, not a traceback."""
-    logging.getLogger().addFilter(_is_no_interrupt)
+    for logger in (None, "py4j.clientserver"):
+        logging.getLogger(logger).addFilter(_is_no_interrupt)
     try:
         app()
     except CounterflowError as error:

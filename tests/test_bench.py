@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -211,30 +210,37 @@ def test_local_readable(local_report, capsys):
 # --- latency
 
 
-def test_ages_of_quiet_moments():
-    """A core is away in the third of ten slices: it and what is near it do not count, if anything else is left."""
-    from counterflow.bench.latency import SLICE_NS, StolenTime, ages
+def test_latency_is_that_of_the_runs_that_were_least_disturbed(monkeypatch):
+    """Which runs count depends on the host, not on how old results were; and nothing of a run is left out."""
+    from counterflow.bench import local
     from counterflow.protocols.watching import BINS, bin_of
 
-    histogram = np.zeros((10, BINS), np.int64)
-    histogram[:, bin_of(20_000)] = 1000
-    histogram[2, bin_of(9_000_000)] = 500
-    stolen = StolenTime()
-    looks = range(-20, 60)  # five in a slice
-    stolen.samples = [(10**12 + k * SLICE_NS // 5, 7.0 if k < 12 else 7.01) for k in looks]
-    row = ages({"began": 10**12, "histogram": histogram}, stolen)
-    assert 20 <= row["latency_us_p50"] <= row["latency_us_max"] < 21 and 0.5 <= row["quiet"] < 0.8
-    assert 9_000 <= row["latency_us_p99_of_all"] <= row["latency_us_max_of_all"] < 9_200
-    stolen.samples = [(at, k) for k, (at, _) in enumerate(stolen.samples)]  # all the time
-    row = ages({"began": 10**12, "histogram": histogram}, stolen)
-    assert row["quiet"] == 0 and row["latency_us_p99"] == row["latency_us_p99_of_all"] >= 9_000
+    class Run:
+        def __init__(self, *_, **__):
+            self.stolen, milliseconds = runs.pop(0)
+            self.histogram = np.zeros(BINS, np.int64)
+            self.histogram[bin_of(20_000)] = 970
+            self.histogram[bin_of(milliseconds * 10**6)] += 30
 
+        def take(self):
+            return {"stolen": self.stolen, "verified": True, **local.ages(self.histogram)}
 
-def test_the_host_is_watched():
-    from counterflow.bench.latency import StolenTime
+    monkeypatch.setattr(local, "Run", Run)
+    sizes = local.Sizes(window=10, timed=3)
+    inputs = local.make_inputs("hash", 20, 10)
 
-    with StolenTime() as stolen:
-        begin = time.monotonic_ns()
-        time.sleep(0.05)
-    assert stolen.samples[0][0] <= begin < stolen.samples[-1][0] and stolen.seconds >= 0
-    assert stolen.between(begin, begin + 10**7) >= 0
+    def measure():
+        bench = local.Bench(sizes, lambda _: None)
+        bench._measure_latency("hash", "llhj", inputs, 100.0, 16)
+        return bench.rows[0]
+
+    runs = [(0, 4), (0.1, 1), (0, 3), (0, 2)]
+    row = measure()
+    assert row["disturbed"] == 1 and row["repeats"] == 3 and not runs
+    assert 3_000 <= row["latency_us_p99"] < 3_100 and 20 <= row["latency_us_p50"] < 21
+    assert 4_000 <= row["latency_us_max_of_all"] < 4_100 and 3_000 <= row["latency_us_p99_of_all"] < 3_100
+
+    runs = [(0.2, 1)] * 6 + [(0.3, 1), (0, 9), (0.1, 8), (0, 5)]
+    row = measure()
+    assert row["disturbed"] == 6 and len(runs) == 1, "three times as many runs, and no more"
+    assert 8_000 <= row["latency_us_p99"] < 8_200

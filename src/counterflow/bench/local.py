@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from counterflow.bench.inputs import Inputs, Kind, make_inputs
-from counterflow.bench.latency import StolenTime, ages
-from counterflow.bench.machine import heading
+from counterflow.bench.latency import ages
+from counterflow.bench.machine import heading, stolen_s
 from counterflow.bench.report import Note, Row
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
@@ -22,7 +22,6 @@ from counterflow.spec.expression import Side
 
 ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
-QUIET = 0.5  # of a run's time, at least, without a core taken away: or it is repeated
 
 ASKED = {
     "least_scan_to_kernel": "at least 0.7",
@@ -46,9 +45,9 @@ class Sizes:
     scanned: int = 24_000  # tuples of both streams after the windows are full
     hashed: int = 4_000_000
     banded: int = 1_500_000
-    latency_s: float = 1.0
+    latency_s: float = 0.25  # short, so that a virtual machine's host leaves some runs alone
     repeats: int = 3
-    timed: int = 5  # runs at a rate
+    timed: int = 9  # runs at a rate
     scan_batch: int = 128
     batches: tuple[int, ...] = (64, 1024)
     skew_window: int = 99_991  # which no number of workers divides
@@ -191,16 +190,21 @@ class Bench:
             self.found[f"worst_{name}"] = max(row[name] for row in latencies)
 
     def _measure_latency(self, kind: Kind, name: str, inputs: Inputs, rate: float, batch: int) -> None:
-        """At half the rate, results in order. Runs that the host disturbed are repeated, but not without end."""
+        """At half the rate, results in order. A run in which the host took time is repeated, but not without end.
+
+        What counts are the runs in which it took least, each with all its results; and, beside them, all runs.
+        """
         self.note(f"latency, {kind} index, {name}, at {rate / 2 / 1e6:.2g} million tuples/s")
-        sizes, taken, quiet = self.sizes, list[Row](), list[Row]()
+        sizes, taken, histograms = self.sizes, list[Row](), []
         tuples = min(int(rate / 2 * sizes.latency_s), 2 * (len(inputs.left[0]) - sizes.window))
-        while len(taken) < 3 * sizes.timed and (len(quiet) < sizes.timed or quiet[-1]["quiet"] < QUIET):
+        while len(taken) < 3 * sizes.timed and sum(row["stolen"] == 0 for row in taken) < sizes.timed:
             run = Run(name, self.workers, inputs, sizes.window, tuples // 2, batch, "auto", rate=rate / 2)
             taken.append(run.take())
-            quiet = sorted(taken, key=lambda row: -row["quiet"])[: sizes.timed]
-        row = {"case": "latency", **_middle(quiet, "latency_us_p99"), "disturbed": len(taken) - len(quiet)}
-        row |= {f: statistics.median(r[f] for r in quiet) for f in row if f.startswith("latency_us")}
+            histograms.append(run.histogram)
+        counted = sorted(taken, key=lambda row: row["stolen"])[: sizes.timed]
+        row = {"case": "latency", **_middle(counted, "latency_us_p99"), "disturbed": len(taken) - len(counted)}
+        row |= {f: statistics.median(r[f] for r in counted) for f in row if f.startswith("latency_us")}
+        row |= {f"{figure}_of_all": age for figure, age in ages(np.sum(histograms, 0)).items()}
         self.rows.append({**row, "verified": all(r["verified"] for r in taken)})
 
     def measure_handshake_latency(self) -> None:
@@ -287,9 +291,10 @@ class Run:
 
     def take(self) -> Row:
         self.replay.fill()
-        with StolenTime() as stolen:
-            measured = self.replay.run(self.rate, self.ordered)
-        seconds, nodes = measured["seconds"], measured["comparisons"]
+        before = stolen_s()
+        measured = self.replay.run(self.rate, self.ordered)
+        stolen = stolen_s() - before
+        seconds, nodes, self.histogram = measured["seconds"], measured["comparisons"], measured["histogram"]
         row: Row = {
             "algorithm": self.design.algorithm,
             "path": self.inputs.kind if self.design.access == "auto" else self.design.access,
@@ -299,7 +304,7 @@ class Run:
             "ordered": self.ordered,
             "seconds": seconds,
             "tuples_per_s": (len(self.is_left) - self.warm) / seconds,
-            "stolen": stolen.seconds / seconds / len(usable_cores()),
+            "stolen": stolen / seconds / len(usable_cores()),
             "pairs": measured["pairs"],
             "buffer_rows_max": measured["buffer"],
         }
@@ -310,7 +315,7 @@ class Run:
             row["comparisons_per_s_of_workers"] = [n / seconds for n in nodes]
             row["spread"] = (max(nodes) - min(nodes)) / max(max(nodes), 1)
         if self.rate:
-            row |= {"rate_tuples_per_s": self.rate, **ages(measured, stolen)}
+            row |= {"rate_tuples_per_s": self.rate, **ages(self.histogram)}
         expected = expected_pairs(self)
         right = (measured["pairs"], measured["checksum"]) == expected and measured["too_late"] == 0
         return {**row, "verified": right}

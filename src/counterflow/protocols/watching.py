@@ -34,7 +34,6 @@ NONE = (1 << 63) - 1  # an empty place on a shelf
 PLACES = 1 << 20  # for results that do not fit on a shelf
 BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
-SLICE_NS = 1 << 26  # ages are counted apart for each such time in which tuples were due: 67 ms
 OUT_PLACES = PLACES + (AT_ONCE + 1) * DEEP
 END = -1  # of a list
 
@@ -266,7 +265,7 @@ def count_result(left: int, right: int, found: Words) -> None:
 @inlined
 def count_ages(rank: int, count: int, now: int, due_ns: Words, histogram: Words) -> None:
     if due_ns[rank] > 0:
-        histogram[due_ns[rank] // SLICE_NS * BINS + bin_of(now - due_ns[rank])] += count
+        histogram[bin_of(now - due_ns[rank])] += count
 
 
 @inlined
@@ -283,7 +282,7 @@ class Watcher:
 
     def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
         self.found = np.zeros(FOUND_WORDS, np.int64)
-        self.histogram = np.zeros((due_ns[-1] // SLICE_NS + 1, BINS), np.int64)
+        self.histogram = np.zeros(BINS, np.int64)
         self.found[COUNTED_FROM], self.found[PUNCTUATED] = counted_from, NONE
         shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
         shelves[::SHELF_WORDS] = 0
@@ -293,7 +292,7 @@ class Watcher:
         places = np.zeros(w.RESULT_WORDS * PLACES, np.int64)
         arguments = (
             m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found,
-            self.histogram.ravel(),
+            self.histogram,
         )  # fmt: skip
         self.thread = threading.Thread(target=watch, args=arguments)
 

@@ -120,7 +120,7 @@ def _overheads(smoke: bool) -> Costs:
     def latency_ns() -> float:
         cores, tuples = len(usable_cores()), min(pairs, 2_000)
         run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
-        return quantile(run.replay.run(run.rate, run.ordered)["histogram"].sum(0), RUNNING)
+        return quantile(run.replay.run(run.rate, run.ordered)["histogram"], RUNNING)
 
     single, many = per_tuple_ns(1), per_tuple_ns(256)
     step = max(single - many, 1.0)

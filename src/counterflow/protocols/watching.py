@@ -25,7 +25,7 @@ from counterflow.protocols.running import let_others_run, progress, take_results
 PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 PUNCTUATED = 9  # the fewest results between two punctuations
 FOUND_WORDS = 10
-PUNCTUATION = 1 << 14  # tuples from one to the next
+PUNCTUATION = 1 << 14  # tuples from one to the next: several times what may be under way, whose results wait
 # A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
 SHELF_WORDS = 8
 SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterflow.protocols import watching as shelves_of
-from counterflow.protocols.watching import DEEP, NONE, PLACES, SHELF_WORDS, SHELVES, empty_shelf
+from counterflow.protocols import watching
+from counterflow.protocols.watching import DEEP, NONE, SHELF_WORDS, SHELVES, empty_shelf, new_watch
 from streams import examples
 
 
@@ -33,19 +33,16 @@ def test_results_come_in_order(seed, most, span):
     first = rng.randrange(3 * SHELVES)
     ranks = sorted(rng.sample(range(first, first + span), 8))
     wanted = [(r, partner) for r in ranks for partner in sorted(rng.sample(range(1000), rng.randint(1, most)))]
-    shelves = np.full(SHELVES * SHELF_WORDS, NONE)
-    shelves[::SHELF_WORDS] = 0
-    following, lists = np.append(np.arange(1, PLACES), shelves_of.END), np.full(first + span + 1, shelves_of.END)
-    places, out, found = (np.zeros(n, np.int64) for n in (2 * PLACES, 2 * shelves_of.OUT_PLACES, 16))
+    due, clock = np.zeros(first + span + 1, np.int64), np.zeros(1, np.int64)
+    watch = new_watch(False, True, np.zeros(2, np.int64), due, clock, first)
     for rank, partner in rng.sample(wanted, len(wanted)):
-        assert shelves_of.shelve(shelves, places, following, lists, first, found, rank, partner, 2 * rank)
-    due, histogram = np.zeros(first + span + 1, np.int64), np.zeros(shelves_of.BINS, np.int64)
+        assert watching.shelve(watch, first, rank, partner, 2 * rank)
     seen, at = [], first
     while at < first + span:
-        end = min(at + shelves_of.AT_ONCE, first + span)
-        before = found[shelves_of.PAIRS]
-        shelves_of.empty_shelves(shelves, places, following, lists, out, at, end, due, found, histogram)
-        count = found[shelves_of.PAIRS] - before
-        seen += zip(out[shelves_of.OUT_PLACES :][:count] >> 1, out[:count], strict=True)
+        end = min(at + watching.AT_ONCE, first + span)
+        before = watch.found[watching.PAIRS]
+        watching.empty_shelves(watch, at, end)
+        count = watch.found[watching.PAIRS] - before
+        seen += zip(watch.out[watching.OUT_PLACES :][:count] >> 1, watch.out[:count], strict=True)
         at = end
     assert seen == wanted

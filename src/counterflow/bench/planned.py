@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from counterflow.bench.inputs import Inputs, make_inputs
-from counterflow.bench.local import Run
 from counterflow.bench.machine import machine
+from counterflow.bench.replayed import Run
 from counterflow.bench.report import Note, Row
 from counterflow.cores import usable_cores
 from counterflow.plan.calibration import Calibration, Point, calibration_path, read_calibration

@@ -7,25 +7,29 @@ tuple are sorted. What does not fit (many results of a tuple, or tuples far ahea
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
-from counterflow.lockfree.waiting import idle, notify
+from counterflow.lockfree.waiting import notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, stamp_arrays, words_at
-from counterflow.protocols.running import let_others_run, progress, take_results
+from counterflow.protocols.running import progress, take_results
 
-# --- what was found: words of `found`; COUNTED_FROM: results of lower ranks are of two tuples that filled the windows
-PAIRS, CHECKSUM, WAITING_MOST, BEGAN, COUNTED_FROM, TOO_LATE, WAITING, FREE, RUNS = 0, 1, 2, 3, 4, 5, 6, 7, 8
-PUNCTUATED = 9  # the fewest results between two punctuations
-FOUND_WORDS = 10
+# --- what was found, and how far the collector is: words of `found`
+PAIRS, CHECKSUM, TOO_LATE = 0, 1, 2
+WAITING, WAITING_MOST, FREE = 3, 4, 5
+COUNTED_FROM = 6  # results of lower ranks are of two tuples that filled the windows
+RELEASED = 7  # results of lower ranks are out
+PUNCTUATED_AT, PUNCTUATED_PAIRS = 8, 9  # the last punctuation: its rank, and the results before it
+PUNCTUATED_LEAST = 10  # the fewest results between two punctuations
+ENDED = 11  # when all results were out
+FOUND_WORDS = 12
 PUNCTUATION = 1 << 14  # tuples from one to the next: several times what may be under way, whose results wait
+BEGAN = 0  # a word of `clock`, from which on tuples are due
 # A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
 SHELF_WORDS = 8
 SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1
@@ -36,6 +40,44 @@ BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
 OUT_PLACES = PLACES + (AT_ONCE + 1) * DEEP
 END = -1  # of a list
+
+
+class Watch(NamedTuple):
+    """What a turn of the collector looks at."""
+
+    both: bool  # a pair lives as long as both tuples do: handshake join
+    ordered: bool
+    totals: Words  # how many left and right tuples there are
+    due_ns: Words  # by rank, when a tuple was due; its results' ages count from then
+    clock: Words
+    shelves: Words
+    places: Words
+    following: Words
+    lists: Words
+    out: Words
+    found: Words
+    histogram: Words
+
+
+def new_watch(both: bool, ordered: bool, totals: Words, due_ns: Words, clock: Words, counted_from: int) -> Watch:
+    shelves, following = np.full(SHELVES * SHELF_WORDS, NONE), np.arange(1, PLACES + 1)
+    shelves[::SHELF_WORDS], following[-1] = 0, END
+    found = np.zeros(FOUND_WORDS, np.int64)
+    found[[COUNTED_FROM, RELEASED, PUNCTUATED_AT]], found[PUNCTUATED_LEAST] = counted_from, NONE
+    return Watch(
+        both,
+        ordered,
+        totals,
+        due_ns,
+        clock,
+        shelves,
+        places=np.zeros(w.RESULT_WORDS * PLACES, np.int64),
+        following=following,
+        lists=np.full(len(due_ns), END),
+        out=np.zeros(2 * OUT_PLACES, np.int64),
+        found=found,
+        histogram=np.zeros(BINS, np.int64),
+    )
 
 
 @inlined
@@ -56,58 +98,39 @@ def rank_of(m: Words, side: int, number: int, totals: Words) -> int:
 
 
 @compiled
-def watch(
-    m: Words,
-    both: bool,
-    ordered: bool,
-    totals: Words,
-    due_ns: Words,
-    shelves: Words,
-    places: Words,
-    following: Words,
-    lists: Words,
-    out: Words,
-    found: Words,
-    histogram: Words,
-) -> None:
-    """Collect until all is complete. If `ordered`, results wait until all with a lower rank are out."""
-    turn, since, released, last = 0, clock_ns(), found[COUNTED_FROM], totals[0] + totals[1]
-    punctuated, before = released, 0
-    store_release(found, RUNS, 1)
-    while True:
-        complete = complete_rank(m, both, totals)
-        if ordered:
-            taken = shelve_results(m, shelves, places, following, lists, released, found)
-            empty_shelves(shelves, places, following, lists, out, released, complete, due_ns, found, histogram)
-            if complete >= punctuated + PUNCTUATION:
-                found[PUNCTUATED] = min(found[PUNCTUATED], found[PAIRS] - before)
-                punctuated, before = complete, found[PAIRS]
-        else:
-            taken = take_results(m, places, PLACES)
-            now = clock_ns() - found[BEGAN]
-            for i in range(taken):
-                at = i * w.RESULT_WORDS
-                rank = places[at] >> 1
-                if rank >= found[COUNTED_FROM]:
-                    count_result(places[at + 1], places[at + 2], found)
-                    count_ages(rank, 1, now, due_ns, histogram)
-        moved, released = complete > released, max(complete, released)
-        if released >= last and taken == 0:
-            store_release(m, w.STOP, 1)
-            return
-        if taken == 0 and not moved:
-            idle(m, m[w.COLLECTOR], turn + m[w.CROWDED], m[w.STRATEGY])
-            turn += 1
-        else:
-            turn = 0
-            since = let_others_run(m, since)
+def watch(m: Words, c: Watch) -> int:
+    """A turn of the collector (low-latency handshake join, 6.1.3): read how far all nodes are, then empty their queues.
+
+    If `ordered`, results wait until all with a lower rank are out. When all are out, everybody stops.
+    """
+    found, released, last = c.found, c.found[RELEASED], c.totals[0] + c.totals[1]
+    complete = complete_rank(m, c.both, c.totals)
+    if c.ordered:
+        taken = shelve_results(m, c)
+        empty_shelves(c, released, complete)
+        if complete >= found[PUNCTUATED_AT] + PUNCTUATION:
+            found[PUNCTUATED_LEAST] = min(found[PUNCTUATED_LEAST], found[PAIRS] - found[PUNCTUATED_PAIRS])
+            found[PUNCTUATED_AT], found[PUNCTUATED_PAIRS] = complete, found[PAIRS]
+    else:
+        taken = take_results(m, c.places, PLACES)
+        now = clock_ns() - c.clock[BEGAN]
+        for i in range(taken):
+            at = i * w.RESULT_WORDS
+            rank = c.places[at] >> 1
+            if rank >= found[COUNTED_FROM]:
+                count_result(c.places[at + 1], c.places[at + 2], found)
+                count_ages(rank, 1, now, c.due_ns, c.histogram)
+    found[RELEASED] = max(complete, released)
+    if found[RELEASED] >= last and taken == 0:
+        found[ENDED] = clock_ns()
+        store_release(m, w.STOP, 1)
+    return w.WORKED if taken > 0 or complete > released else w.IDLE
 
 
 @compiled
-def shelve_results(
-    m: Words, shelves: Words, places: Words, following: Words, lists: Words, released: int, found: Words
-) -> int:
+def shelve_results(m: Words, c: Watch) -> int:
     """Move results from the nodes' queues to the shelves of their later tuples; returns how many."""
+    found, released = c.found, c.found[RELEASED]
     taken, too_late, ignored, counted_from = 0, 0, 0, found[COUNTED_FROM]
     for k in range(m[w.NODES]):
         node = node_at(m, k)
@@ -121,7 +144,7 @@ def shelve_results(
             earlier, later = results[source + 2 - side], 2 * results[source + 1 + side] + side
             if rank < counted_from:
                 ignored += 1
-            elif not shelve(shelves, places, following, lists, released, found, rank, earlier, later):
+            elif not shelve(c, released, rank, earlier, later):
                 break
             else:
                 too_late += rank < released
@@ -137,48 +160,27 @@ def shelve_results(
 
 
 @inlined
-def shelve(
-    shelves: Words,
-    places: Words,
-    following: Words,
-    lists: Words,
-    released: int,
-    found: Words,
-    rank: int,
-    earlier: int,
-    later: int,
-) -> bool:
+def shelve(c: Watch, released: int, rank: int, earlier: int, later: int) -> bool:
     """On its later tuple's shelf, or else on its list; False if there is no place left."""
     shelf = (rank & (SHELVES - 1)) * SHELF_WORDS
-    count = shelves[shelf] & (SHELF_WORDS - 1)
+    count = c.shelves[shelf] & (SHELF_WORDS - 1)
     if rank < released + SHELVES and count < DEEP:
-        shelves[shelf], shelves[shelf + 1 + count] = later * SHELF_WORDS + count + 1, earlier
+        c.shelves[shelf], c.shelves[shelf + 1 + count] = later * SHELF_WORDS + count + 1, earlier
         return True
-    place = found[FREE]
+    place = c.found[FREE]
     if place == END:
         return False
-    found[FREE] = following[place]
-    places[2 * place], places[2 * place + 1] = earlier, later
-    following[place], lists[rank] = lists[rank], place
+    c.found[FREE] = c.following[place]
+    c.places[2 * place], c.places[2 * place + 1] = earlier, later
+    c.following[place], c.lists[rank] = c.lists[rank], place
     return True
 
 
 @compiled
-def empty_shelves(
-    shelves: Words,
-    places: Words,
-    following: Words,
-    lists: Words,
-    out: Words,
-    first: int,
-    end: int,
-    due_ns: Words,
-    found: Words,
-    histogram: Words,
-) -> None:
+def empty_shelves(c: Watch, first: int, end: int) -> None:
     """Hand out the results of these ranks, each tuple's by its partners."""
-    now = clock_ns() - found[BEGAN]
-    earlier, later = out[:OUT_PLACES], out[OUT_PLACES:]
+    now = clock_ns() - c.clock[BEGAN]
+    shelves, lists, earlier, later = c.shelves, c.lists, c.out[:OUT_PLACES], c.out[OUT_PLACES:]
     for begin in range(first, end, AT_ONCE):
         taken = 0
         for rank in range(begin, min(begin + AT_ONCE, end)):
@@ -186,15 +188,14 @@ def empty_shelves(
             count = shelves[shelf] & (SHELF_WORDS - 1)
             empty_shelf(shelves, shelf, earlier, later, taken)
             if lists[rank] != END:
-                first_of_list = taken + count
-                count += take_list(places, following, lists, earlier, later, first_of_list, found, rank)
+                count += take_list(c, earlier, later, taken + count, rank)
                 sort(earlier, taken, count)
             taken += count
-            count_ages(rank, count, now, due_ns, histogram)
-        found[WAITING] -= taken
+            count_ages(rank, count, now, c.due_ns, c.histogram)
+        c.found[WAITING] -= taken
         for i in range(taken):
             one, other, side = later[i] >> 1, earlier[i], later[i] & 1
-            count_result(one if side == w.LEFT else other, other if side == w.LEFT else one, found)
+            count_result(one if side == w.LEFT else other, other if side == w.LEFT else one, c.found)
 
 
 @inlined
@@ -226,15 +227,13 @@ def empty_shelf(shelves: Words, shelf: int, earlier: Words, later: Words, at: in
 
 
 @compiled
-def take_list(
-    places: Words, following: Words, lists: Words, earlier: Words, later: Words, at: int, found: Words, rank: int
-) -> int:
+def take_list(c: Watch, earlier: Words, later: Words, at: int, rank: int) -> int:
     """A tuple's results from its list; returns how many."""
     count = 0
-    while lists[rank] != END:
-        place = lists[rank]
-        earlier[at + count], later[at + count] = places[2 * place], places[2 * place + 1]
-        lists[rank], following[place], found[FREE] = following[place], found[FREE], place
+    while c.lists[rank] != END:
+        place = c.lists[rank]
+        earlier[at + count], later[at + count] = c.places[2 * place], c.places[2 * place + 1]
+        c.lists[rank], c.following[place], c.found[FREE] = c.following[place], c.found[FREE], place
         count += 1
     return count
 
@@ -275,43 +274,3 @@ def bin_of(ns: int) -> int:
         value >>= 1
         shift += 1
     return min(shift * BINS_PER_DOUBLING + value, BINS - 1)
-
-
-class Watcher:
-    """The thread that collects the results of one run."""
-
-    def __init__(self, m: Words, both: bool, ordered: bool, totals: Words, due_ns: Words, counted_from: int) -> None:
-        self.found = np.zeros(FOUND_WORDS, np.int64)
-        self.histogram = np.zeros(BINS, np.int64)
-        self.found[COUNTED_FROM], self.found[PUNCTUATED] = counted_from, NONE
-        shelves, out = np.full(SHELVES * SHELF_WORDS, NONE), np.zeros(2 * OUT_PLACES, np.int64)
-        shelves[::SHELF_WORDS] = 0
-        following = np.arange(1, PLACES + 1)
-        following[-1] = END
-        lists = np.full(int(totals.sum()) + 1, END)
-        places = np.zeros(w.RESULT_WORDS * PLACES, np.int64)
-        arguments = (
-            m, both, ordered, totals, due_ns, shelves, places, following, lists, out, self.found,
-            self.histogram,
-        )  # fmt: skip
-        self.thread = threading.Thread(target=watch, args=arguments)
-
-    def start(self) -> int:
-        """Returns the time from which results' ages are counted."""
-        self.thread.start()
-        while not self.found[RUNS]:  # its start, or even its compilation, is nothing that results should wait for
-            time.sleep(1e-3)
-        self.found[BEGAN] = time.monotonic_ns()
-        return int(self.found[BEGAN])
-
-    def join(self) -> dict[str, Any]:
-        self.thread.join()
-        return {
-            "pairs": int(self.found[PAIRS]),
-            "checksum": int(self.found[CHECKSUM]),
-            "buffer": int(self.found[WAITING_MOST]),
-            "punctuated": int(self.found[PUNCTUATED]),
-            "too_late": int(self.found[TOO_LATE]),
-            "began": int(self.found[BEGAN]),
-            "histogram": self.histogram,
-        }

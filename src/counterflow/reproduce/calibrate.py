@@ -14,7 +14,7 @@ from functools import cache
 
 from counterflow.bench.inputs import Inputs, make_inputs
 from counterflow.bench.latency import quantile
-from counterflow.bench.local import Kernel, Run
+from counterflow.bench.replayed import Kernel, Run
 from counterflow.cores import usable_cores
 from counterflow.engines.simulated.timed import Costs
 from counterflow.errors import CounterflowError
@@ -120,7 +120,8 @@ def _overheads(smoke: bool) -> Costs:
     def latency_ns() -> float:
         cores, tuples = len(usable_cores()), min(pairs, 2_000)
         run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
-        return quantile(run.replay.run(run.rate, run.ordered)["histogram"], RUNNING)
+        run.take()
+        return quantile(run.histogram, RUNNING)
 
     single, many = per_tuple_ns(1), per_tuple_ns(256)
     step = max(single - many, 1.0)

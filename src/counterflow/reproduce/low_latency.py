@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from counterflow.bench.inputs import DOMAIN, make_inputs
-from counterflow.bench.local import Run
+from counterflow.bench.replayed import Run
 from counterflow.bench.report import Note
 from counterflow.engines.simulated.timed import Timed
 from counterflow.kernels.vectors import Array

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterflow.bench.inputs import make_inputs
-from counterflow.bench.local import RATES, STREAMS, Run
+from counterflow.bench.replayed import RATES, STREAMS, Run
 from counterflow.bench.report import Note, Row
 from counterflow.engines.simulated.timed import Costs, Timed
 from counterflow.kernels.vectors import Array

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterflow.bench.inputs import BAND, Inputs, band_inputs, make_inputs
-from counterflow.bench.local import Run
+from counterflow.bench.replayed import Run
 from counterflow.bench.report import Note, Row
 from counterflow.engines.simulated.timed import Costs, Timed, TimedJoin
 from counterflow.kernels.store import Batch

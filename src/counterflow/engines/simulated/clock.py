@@ -17,8 +17,8 @@ from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH, front, pop, room, try_send
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.feeding import TO_LANES, release, tell_expired
 from counterflow.protocols.node import node_at, words_at
-from counterflow.protocols.replay import TO_LANES, release, tell_expired
 from counterflow.protocols.running import progress
 from counterflow.protocols.watching import complete_rank
 

@@ -14,8 +14,8 @@ from counterflow.engines.simulated.cases import Case
 from counterflow.kernels.vectors import Array
 from counterflow.protocols import words as w
 from counterflow.protocols.arena import address
+from counterflow.protocols.feeding import Feed
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.replay import Feed
 from counterflow.reference import reference_pairs
 
 FORGETS = {"celljoin": checks.WHOLE, "handshake": checks.MOVE}

@@ -37,8 +37,8 @@ from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.feeding import release, tell_expired
 from counterflow.protocols.node import words_at
-from counterflow.protocols.replay import release, tell_expired
 from counterflow.protocols.running import finish, progress, take_results
 from counterflow.protocols.watching import complete_rank
 

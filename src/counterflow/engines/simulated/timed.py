@@ -12,8 +12,8 @@ from counterflow.engines.simulated import clock
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
 from counterflow.protocols import words as w
+from counterflow.protocols.feeding import Feed
 from counterflow.protocols.machine import Design, Machine
-from counterflow.protocols.replay import Feed
 from counterflow.spec.join_spec import JoinSpec
 
 MARKS_MAX = 1 << 20

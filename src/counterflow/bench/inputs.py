@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ class Inputs:
     left: tuple[Array, ...]  # the columns of the predicate
     right: tuple[Array, ...]
     vectors: dict[Side, dict[str, Vector]] = field(default_factory=dict)
+    known: dict[tuple[Any, ...], tuple[int, int]] = field(default_factory=dict)  # expected pairs and sums
 
     @cached_property
     def spec(self) -> JoinSpec:

@@ -7,10 +7,13 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from counterflow.bench.arrivals import RATES, STREAMS
 from counterflow.bench.inputs import Inputs, Kind, make_inputs
 from counterflow.bench.latency import ages
 from counterflow.bench.machine import heading
-from counterflow.bench.replayed import RATES, STREAMS, Kernel, Run
+from counterflow.bench.replayed import Kernel, Run
 from counterflow.bench.report import Note, Row
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError

@@ -54,15 +54,26 @@ SPARE = 2  # room in a queue for what one arrival causes
 
 @compiled
 def step(m: Words, k: int) -> int:
-    """Figure 12: a message from the left, or one from the right."""
+    """Figure 12: messages from the left, then messages from the right, up to a batch of each.
+
+    Not one of each in turn: an acknowledgement stands between two arrivals, so a node that gets small ones would fall
+    behind with one side while it waits for the other.
+    """
     node = node_at(m, k)
     if m[node + PHASE] != RECEIVE:
         return process_left_arrival(m, k, node) if m[node + KIND] == LEFT else process_right_arrival(m, k, node)
-    left = process_left(m, k, node)
-    if m[node + PHASE] != RECEIVE:
-        return left
-    right = process_right(m, k, node)
-    return right if m[node + PHASE] != RECEIVE else max(left, right)
+    worked = IDLE
+    for side in range(2):
+        handled = 0
+        while handled < m[BATCH_ROWS]:
+            m[node + COUNT] = 1  # of other messages; arrivals say how many they are
+            state = process_left(m, k, node) if side == LEFT else process_right(m, k, node)
+            if m[node + PHASE] != RECEIVE:
+                return state
+            if state == IDLE:
+                break
+            worked, handled = WORKED, handled + m[node + COUNT]
+    return worked
 
 
 @compiled

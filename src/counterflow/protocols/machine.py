@@ -39,6 +39,7 @@ STEPS = {
 SIDES: tuple[Side, Side] = ("left", "right")
 UNLIMITED = 1 << 60
 CAPACITY_MIN = 1 << 10
+PAGE = 1 << 12  # of memory, in bytes
 OUTPUT_MIN = 1 << 13  # pairs that one call of a kernel writes; more than a block of the scan
 
 
@@ -243,6 +244,12 @@ class Machine:
         if self.design.algorithm == "llhj":
             yield int(self.m[node + w.TRANSIT])
 
+    def touch(self) -> None:
+        """Every page of the windows once: the system hands memory out when it is first used, and takes its time."""
+        for segment in self.segments.values():
+            for array in (*segment.ring, *segment.stamps, segment.heads, segment.records):
+                touch(array)
+
     def attend(self, k: int) -> None:
         """Give node k what it needs; called by whoever steps it."""
         node = self.nodes[k]
@@ -255,6 +262,11 @@ class Machine:
             w.NEED_OUTBOX: self.outboxes[k].grow,
         }[need]()
         self.m[node + w.NEED] = 0
+
+
+def touch(array: Array) -> None:
+    octets = array.reshape(-1).view(np.uint8)
+    octets[::PAGE] |= 0  # numpy would leave out an assignment to itself
 
 
 def _gates(design: Design) -> Iterator[tuple[int, tuple[int, int, int]]]:

@@ -1,11 +1,10 @@
 """A join on real cores without Python: a thread for each core, on which nodes, driver and collector take turns.
 
-    core 0:   node 0 ─► driver? ─► collector? ─► node 0 ─► ...
-    core 1:   node 1 ─► driver? ─► collector? ─► node 1 ─► ...
+    core 0:   node 0 ─► collector ─► node 0 ─► collector ─► ...
+    core 1:   node 1 ─► driver ────► node 1 ─► driver ────► ...
 
-A thread steps its nodes, and after each round it takes the driver's and the collector's turns, unless another thread is
-at it just now. So nothing waits for the system to run it: with a thread for each part and fewer cores, the system lets
-one run while another has work, for milliseconds.
+So nothing waits for the system to run it: with a thread for each part and fewer cores than that, the system lets one
+thread look for work while another one has some, for milliseconds.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from counterflow.cores import pin_thread, usable_cores
-from counterflow.jit import compiled, inlined
+from counterflow.jit import compiled
 from counterflow.kernels.compiled import block
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
-from counterflow.lockfree.atomics import clock_ns, compare_and_swap, fetch_add, load_acquire, store_release
+from counterflow.lockfree.atomics import clock_ns, fetch_add, load_acquire, store_release
 from counterflow.lockfree.waiting import YIELD, idle
 from counterflow.lockfree.words import LINE, Words, shared_words
 from counterflow.protocols import words as w
@@ -36,7 +35,7 @@ from counterflow.protocols.feeding import (
     drive,
     expire_lanes,
 )
-from counterflow.protocols.machine import Machine
+from counterflow.protocols.machine import Machine, touch
 from counterflow.protocols.running import finish
 from counterflow.protocols.watching import (
     BEGAN,
@@ -51,14 +50,8 @@ from counterflow.protocols.watching import (
     watch,
 )
 
-# --- words of `clock` besides BEGAN: the threads that run, and who has the driver's and the collector's turn
-RUNNING, DRIVES, COLLECTS, CLOCK_WORDS = LINE, 2 * LINE, 3 * LINE, 4 * LINE
+RUNNING, CLOCK_WORDS = LINE, 2 * LINE  # words of `clock`, besides BEGAN: how many threads run
 ALL_DONE = -1
-
-
-@inlined
-def take_turn(clock: Words, part: int) -> bool:
-    return load_acquire(clock, part) == 0 and compare_and_swap(clock, part, 0, 1)
 
 
 @cache
@@ -67,26 +60,25 @@ def crew_member(step: Any) -> Any:
 
     @compiled
     def work(m: Words, number: int, threads: int, d: Drive, c: Watch) -> int:
-        """Returns the node that needs something, or ALL_DONE."""
-        clock, turn = d.clock, 0
+        """Nodes, collector and driver are dealt out to the threads. Returns a node in need, or ALL_DONE."""
+        clock, nodes, turn = d.clock, m[w.NODES], 0
+        collects, drives = nodes % threads == number, (nodes + 1) % threads == number
         fetch_add(clock, RUNNING, 1)
         while load_acquire(m, w.STOP) == 0:
             worked = False
-            for k in range(number, m[w.NODES], threads):
+            for k in range(number, nodes, threads):
                 state = step(m, k)
                 if state == w.NEEDS:
                     fetch_add(clock, RUNNING, -1)
                     return k
                 worked |= state == w.WORKED
-            if take_turn(clock, DRIVES):
-                if clock[BEGAN] == 0 and load_acquire(clock, RUNNING) == threads:
-                    clock[BEGAN] = clock_ns()  # a thread's start, or its compilation, is nothing that tuples wait for
+            if collects:
+                worked |= watch(m, c) == w.WORKED
+            if drives:
+                if load_acquire(clock, BEGAN) == 0 and load_acquire(clock, RUNNING) == threads:
+                    store_release(clock, BEGAN, clock_ns())  # no tuple waits for a thread's start, or its compilation
                 if clock[BEGAN] != 0:
                     worked |= drive(m, d) == w.WORKED
-                store_release(clock, DRIVES, 0)
-            if take_turn(clock, COLLECTS):
-                worked |= watch(m, c) == w.WORKED
-                store_release(clock, COLLECTS, 0)
             if worked:
                 turn = 0
             else:
@@ -117,6 +109,9 @@ class Replay:
         feed.state[AHEAD] = feed.total if self.handshake else machine.design.in_flight
         feed.state[BATCH] = machine.design.batch_rows
         self.threads: list[threading.Thread] = []
+        machine.touch()
+        for array in (self.watch.places, self.watch.out):
+            touch(array)
 
     def fill(self) -> None:
         """Fill the windows."""

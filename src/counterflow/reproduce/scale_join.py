@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from counterflow.bench.arrivals import RATES, STREAMS
 from counterflow.bench.inputs import make_inputs
-from counterflow.bench.replayed import RATES, STREAMS, Run
+from counterflow.bench.replayed import Run
 from counterflow.bench.report import Note, Row
 from counterflow.engines.simulated.timed import Costs, Timed
 from counterflow.kernels.vectors import Array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -38,11 +39,39 @@ def spark(as_json: Json = False, smoke: Smoke = False) -> None:
 
 
 @app.command()
-def local(as_json: Json = False, smoke: Smoke = False) -> None:
-    """The six algorithms in process: rates with and without an index, latency at half the rate."""
-    from counterflow.bench.local import bench_local
+def local(
+    as_json: Json = False,
+    smoke: Smoke = False,
+    algorithm: Annotated[list[str] | None, typer.Option(help="Only these; may be given several times.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Nodes; one for each core unless given.")] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Tuples that a node takes at once, at most.")] = None,
+    window_rows: Annotated[int | None, typer.Option(help="Rows of each window.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="equi, or band: the field's benchmark join.")] = None,
+    access: Annotated[str | None, typer.Option(help="auto (an index), scan (nested loops) or merge.")] = None,
+    share: Annotated[float | None, typer.Option(help="Of the sustained rate, at which latency is measured.")] = None,
+) -> None:
+    """The six algorithms in process: rates with and without an index, latency, and streams of Arrow batches.
 
-    _measure(bench_local, smoke, as_json, show_local)
+    With an option that chooses a configuration only that one is measured: its rate, and latency at a share of it.
+    """
+    given = dict(
+        algorithms=tuple(algorithm) if algorithm else None,
+        workers=workers,
+        batch_rows=batch_rows,
+        window_rows=window_rows,
+        predicate=predicate,
+        access=access,
+        share=share,
+    )
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if chosen:
+        from counterflow.bench.chosen import Choice, bench_chosen
+
+        _measure(partial(bench_chosen, Choice(**chosen)), smoke, as_json, show_local)
+    else:
+        from counterflow.bench.local import bench_local
+
+        _measure(bench_local, smoke, as_json, show_local)
 
 
 def _measure(
@@ -144,7 +173,8 @@ SPARK_COLUMNS = {
 def show_spark(report: dict[str, Any]) -> None:
     from counterflow.bench.spark import ASKED
 
-    console = _show_table(report, SPARK_COLUMNS)
+    console = _console(report)
+    _show_table(console, report["results"], SPARK_COLUMNS)
     for row in report["results"]:
         if "growth_bytes" in row:
             sizes = " to ".join(f"{row[f'worker_bytes_{when}'] / 2**20:.0f} MiB" for when in ("first", "last"))
@@ -155,16 +185,19 @@ def show_spark(report: dict[str, Any]) -> None:
 # --- local
 
 LOCAL_COLUMNS = {
-    "case": "case",
     "algorithm": "algorithm",
     "path": "path",
+    "rates": "rates",
     "workers": "workers",
+    "window_rows": "window",
     "batch_rows": "batch",
     "tuples_per_s": "tuples/s",
     "comparisons_per_s": "comparisons/s",
     "ratio_to_kernel": "of the kernel",
     "ratio_to_scan": "to the scan",
     "spread": "spread",
+    "ordering_costs": "ordering",
+    "rate_tuples_per_s": "latency at",
     "latency_us_p50": "p50 us",
     "latency_us_p99": "p99 us",
     "latency_us_max": "max us",
@@ -177,23 +210,29 @@ LOCAL_COLUMNS = {
 
 
 def show_local(report: dict[str, Any]) -> None:
+    """A table for each case, with the columns that it has."""
     from counterflow.bench.local import ASKED
 
-    _show_ratios(_show_table(report, LOCAL_COLUMNS), report, ASKED)
-
-
-def _show_table(report: dict[str, Any], columns: dict[str, str]) -> Console:
     console = _console(report)
-    table = Table(*columns.values())
-    for row in report["results"]:
+    for case in dict.fromkeys(row["case"] for row in report["results"]):
+        rows = [row for row in report["results"] if row["case"] == case]
+        columns = {name: title for name, title in LOCAL_COLUMNS.items() if any(name in row for row in rows)}
+        _show_table(console, rows, columns, case)
+    _show_ratios(console, report, ASKED)
+
+
+def _show_table(
+    console: Console, rows: list[dict[str, Any]], columns: dict[str, str], title: str | None = None
+) -> None:
+    table = Table(*columns.values(), title=title, title_justify="left")
+    for row in rows:
         table.add_row(*(_shown(row.get(name)) for name in columns))
     console.print(table)
-    return console
 
 
 def _show_ratios(console: Console, report: dict[str, Any], wanted: dict[str, str]) -> None:
     for name, asked in wanted.items():
-        seen = report["ratios"][name]
+        seen = report["ratios"].get(name)
         if seen is not None:
             console.print(f"{name}: asked {asked or '-'}, seen {_shown(seen)}")
     for remark in report["remarks"]:

@@ -49,7 +49,7 @@ class Sizes:
     hashed: int = 4_000_000
     banded: int = 1_500_000
     latency_s: float = 0.25
-    repeats: int = 3
+    repeats: int = 5
     timed: int = 15  # runs at a rate
     scan_batch: int = 128
     batches: tuple[int, ...] = (64, 1024)

@@ -26,7 +26,7 @@ from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.windows import rows
 
-SETTLED_S = 0.1  # between the rows that fill the windows and those that are timed
+SETTLED_S = 0.05  # between two looks whether the rows that fill the windows are joined
 
 
 class StreamedRun:
@@ -38,13 +38,14 @@ class StreamedRun:
         self.filled = threading.Barrier(2, self._begin)
 
     def _begin(self) -> None:
-        if self.rate:
+        queued = ("queued_rows_left", "queued_rows_right", "waiting_rows_left", "waiting_rows_right")
+        while self.rate and sum(self.joined.metrics()[name] for name in queued) > self.batch:
             time.sleep(SETTLED_S)
         self.began, self.stolen_before = time.perf_counter(), stolen_s()
 
     def take(self) -> Row:
         arrivals, window = self.arrivals, self.arrivals.window
-        joined = window_join(
+        self.joined = window_join(
             stream(self._batches("left")),
             stream(self._batches("right")),
             where=WHERE[arrivals.inputs.kind],
@@ -55,7 +56,7 @@ class StreamedRun:
         )
         count = total = 0
         ages = [np.empty(0)]
-        for found in joined:
+        for found in self.joined:
             now = time.perf_counter()
             lefts, rights, times = (found[name].to_numpy() for name in ("i", "i_right", "pair_time"))
             count, total = count + len(lefts), total + checksum(lefts, rights)

@@ -1,10 +1,11 @@
 """A join on real cores without Python: a thread for each core, on which nodes, driver and collector take turns.
 
-    core 0:   node 0 ─► collector ─► node 0 ─► collector ─► ...
-    core 1:   node 1 ─► driver ────► node 1 ─► driver ────► ...
+    core 0:   node 0 ─► driver? ─► collector? ─► node 0 ─► ...
+    core 1:   node 1 ─► driver? ─► collector? ─► node 1 ─► ...
 
-So nothing waits for the system to run it: with a thread for each part and fewer cores than that, the system lets one
-thread look for work while another one has some, for milliseconds.
+A thread steps its nodes, and after each round it takes the driver's and the collector's turns, unless another thread is
+at it just now; so cores are equally busy. And nothing waits for the system to run it: with a thread for each part and
+fewer cores than that, the system lets one thread look for work while another one has some, for milliseconds.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from counterflow.cores import pin_thread, usable_cores
-from counterflow.jit import compiled
+from counterflow.jit import compiled, inlined
 from counterflow.kernels.compiled import block
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
-from counterflow.lockfree.atomics import clock_ns, fetch_add, load_acquire, store_release
+from counterflow.lockfree.atomics import clock_ns, compare_and_swap, fetch_add, load_acquire, store_release
 from counterflow.lockfree.waiting import YIELD, idle
 from counterflow.lockfree.words import LINE, Words, shared_words
 from counterflow.protocols import words as w
@@ -50,8 +51,14 @@ from counterflow.protocols.watching import (
     watch,
 )
 
-RUNNING, CLOCK_WORDS = LINE, 2 * LINE  # words of `clock`, besides BEGAN: how many threads run
+# --- words of `clock` besides BEGAN: how many threads run, and whether one has the driver's or the collector's turn
+RUNNING, DRIVES, COLLECTS, CLOCK_WORDS = LINE, 2 * LINE, 3 * LINE, 4 * LINE
 ALL_DONE = -1
+
+
+@inlined
+def take_turn(clock: Words, part: int) -> bool:
+    return load_acquire(clock, part) == 0 and compare_and_swap(clock, part, 0, 1)
 
 
 @cache
@@ -60,9 +67,9 @@ def crew_member(step: Any) -> Any:
 
     @compiled
     def work(m: Words, number: int, threads: int, d: Drive, c: Watch) -> int:
-        """Nodes, collector and driver are dealt out to the threads. Returns a node in need, or ALL_DONE."""
+        """Returns the node in need, or ALL_DONE."""
         clock, nodes, turn = d.clock, m[w.NODES], 0
-        collects, drives = nodes % threads == number, (nodes + 1) % threads == number
+        serves = number >= nodes or threads <= nodes  # threads without a node leave the others to theirs
         fetch_add(clock, RUNNING, 1)
         while load_acquire(m, w.STOP) == 0:
             worked = False
@@ -72,13 +79,15 @@ def crew_member(step: Any) -> Any:
                     fetch_add(clock, RUNNING, -1)
                     return k
                 worked |= state == w.WORKED
-            if collects:
-                worked |= watch(m, c) == w.WORKED
-            if drives:
-                if load_acquire(clock, BEGAN) == 0 and load_acquire(clock, RUNNING) == threads:
-                    store_release(clock, BEGAN, clock_ns())  # no tuple waits for a thread's start, or its compilation
+            if serves and take_turn(clock, DRIVES):
+                if clock[BEGAN] == 0 and load_acquire(clock, RUNNING) == threads:
+                    clock[BEGAN] = clock_ns()  # no tuple waits for a thread's start, or its compilation
                 if clock[BEGAN] != 0:
                     worked |= drive(m, d) == w.WORKED
+                store_release(clock, DRIVES, 0)  # with the next one's `take_turn`
+            if serves and take_turn(clock, COLLECTS):
+                worked |= watch(m, c) == w.WORKED
+                store_release(clock, COLLECTS, 0)
             if worked:
                 turn = 0
             else:

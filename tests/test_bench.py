@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from counterflow.bench.limit import Limit, load_limit
 from counterflow.cli.main import app
+from counterflow.errors import OptionError
 from streams import THOROUGH
 
 SHAPE = {"path", "through", "window_rows", "threads", "verified"}
@@ -205,6 +206,40 @@ def test_local_readable(local_report, capsys):
 
     show_local(local_report)
     assert "worst_latency_us_p50: asked below 200, seen" in capsys.readouterr().out
+
+
+def test_local_of_one_configuration():
+    from counterflow.bench.chosen import Choice, bench_chosen
+
+    choice = Choice(algorithms=("llhj", "handshake"), window_rows=1000, predicate="equi", share=0.25)
+    llhj, handshake = bench_chosen(choice, True, lambda text: None)["results"]
+    assert llhj["verified"] and handshake["verified"] and llhj["window_rows"] == 1000 and llhj["path"] == "hash"
+    assert llhj["rate_tuples_per_s"] == pytest.approx(llhj["tuples_per_s"] / 4) and llhj["latency_us_p50"] > 0
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"algorithms": ("lhj",)}, "did you mean 'llhj'"),
+        ({"predicate": "bands"}, "did you mean 'band'"),
+        ({"workers": 0}, "--workers 0: must be at least 1"),
+        ({"share": 1.5}, "--share 1.5"),
+        ({"predicate": "equi", "access": "merge"}, "--predicate band"),
+    ],
+)
+def test_local_refuses(options, said):
+    from counterflow.bench.chosen import Choice
+
+    with pytest.raises(OptionError, match=said):
+        Choice(**options)
+
+
+def test_streams():
+    from counterflow.bench.streamed import ALGORITHMS, bench_streams
+
+    rows = bench_streams(True, lambda text: None)["results"]
+    assert all(row["verified"] for row in rows) and len(rows) == 2 * 3 * len(ALGORITHMS)
+    assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in rows if row["case"] != "rate")
 
 
 # --- latency

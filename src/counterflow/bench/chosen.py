@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterflow.bench.inputs import Kind, make_inputs
-from counterflow.bench.local import ALGORITHMS, latency_row, middle
+from counterflow.bench.local import ALGORITHMS, latency_row
 from counterflow.bench.machine import heading
 from counterflow.bench.replayed import Run
-from counterflow.bench.report import Note, Row
+from counterflow.bench.report import Note, Row, middle
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from counterflow.bench.arrivals import RATES, STREAMS, Arrivals
+from counterflow.bench.arrivals import RATES, STREAMS
 from counterflow.bench.inputs import Inputs, Kind, make_inputs
 from counterflow.bench.latency import ages
 from counterflow.bench.machine import heading
 from counterflow.bench.replayed import Kernel, Run
-from counterflow.bench.report import Note, Row
-from counterflow.bench.streamed import StreamedRun
+from counterflow.bench.report import Note, Row, middle
 from counterflow.cores import usable_cores
-from counterflow.engines.local.options import Local
 from counterflow.errors import OptionError
 from counterflow.kernels.vectors import Array
 
@@ -37,8 +35,6 @@ ASKED = {
     "ordering_costs": "below 0.1",
     "buffer_to_rows_between_punctuations": "below 1",
     "worst_spread_of_scalejoin": "below 0.01",
-    "least_stream_tuples_per_s": "",
-    "worst_stream_latency_us_p50": "",
 }
 
 
@@ -57,15 +53,9 @@ class Sizes:
     skewed: int = 100_000
     handshake_window: int = 100_000
     handshake_window_s: float = 1.0
-    stream_window: int = 100_000
-    streamed: int = 400_000  # rows of a side
-    stream_batch: int = 1024  # rows of an Arrow batch
-    stream_s: float = 1.0  # at a rate
 
 
-SMOKE = Sizes(
-    2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1_000, 1_000, 0.1, 1_000, 2_000, 64, 0.05
-)  # fmt: skip
+SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1_000, 1_000, 0.1)
 
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
@@ -77,7 +67,6 @@ def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
     bench.measure_skew()
     bench.measure_indexes()
     bench.measure_handshake_latency()
-    bench.measure_streams()
     ratios = {name: bench.found.get(name) for name in ASKED}
     return {**heading("local", smoke), "remarks": bench.remarks, "results": bench.rows, "ratios": ratios}
 
@@ -219,38 +208,6 @@ class Bench:
         row["window_s"] = self.sizes.handshake_window_s
         self.rows.append({"case": "latency", **row})
         self.found["handshake_latency_p99_to_window"] = row["latency_us_p99"] / 1e6 / row["window_s"]
-
-    # --- streams
-
-    def measure_streams(self) -> None:
-        """What a user gets of it: Arrow batches through `cf.window_join`, and the age of results at half the rate."""
-        sizes = self.sizes
-        kinds: tuple[Kind, ...] = ("hash", "band")
-        for kind in kinds:
-            arrivals = Arrivals(make_inputs(kind, sizes.stream_window + sizes.streamed, sizes.stream_window),
-                                sizes.stream_window, sizes.streamed)  # fmt: skip
-            for name in ("auto", *LOW_LATENCY):
-                self.note(f"streams of Arrow batches, {kind} index, {name}")
-                engine = Local(name, workers=None if name == "auto" else self.workers, batch_rows=sizes.stream_batch)
-                taken = [StreamedRun(engine, arrivals, sizes.stream_batch).take() for _ in range(sizes.repeats)]
-                row = {"case": "stream", **middle(taken, "tuples_per_s")}
-                rate = row["tuples_per_s"] / 2
-                pairs = min(int(rate / 2 * sizes.stream_s), sizes.streamed)
-                timed = [
-                    StreamedRun(engine, replace(arrivals, pairs=pairs), sizes.stream_batch, rate).take()
-                    for _ in range(sizes.repeats)
-                ]
-                row |= {f: statistics.median(r[f] for r in timed) for f in timed[0] if f.startswith("latency_us")}
-                row["rate_tuples_per_s"] = rate
-                self.rows.append({**row, "verified": all(r["verified"] for r in taken + timed)})
-        streams = [row for row in self.rows if row["case"] == "stream"]
-        self.found["least_stream_tuples_per_s"] = min(row["tuples_per_s"] for row in streams)
-        self.found["worst_stream_latency_us_p50"] = max(row["latency_us_p50"] for row in streams)
-
-
-def middle(rows: list[Row], figure: str) -> Row:
-    """The row with the median figure."""
-    return dict(sorted(rows, key=lambda row: row[figure])[len(rows) // 2], repeats=len(rows))
 
 
 def latency_row(taken: list[tuple[Row, Array]]) -> Row:

@@ -123,3 +123,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def middle(rows: list[Row], figure: str) -> Row:
+    """The row with the median figure."""
+    return dict(sorted(rows, key=lambda row: row[figure])[len(rows) // 2], repeats=len(rows))

@@ -1,24 +1,27 @@
-"""Streams through `cf.window_join`, as users have them: Arrow batches in and out, Python around them, results in order.
+"""`counterflow bench streams`: streams through `cf.window_join`, as users have them, each run with its pairs checked.
 
-What is measured besides the join: two source threads that yield batches, the driver's thread, the loop over the
-results, and what the GIL makes of them.
+Arrow batches in and out, results in order. What is measured besides the join: two threads that yield batches, the
+driver's thread, the loop over the results, and what the GIL makes of them.
 """
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.api import window_join
 from counterflow.bench.arrivals import Arrivals, checksum
-from counterflow.bench.inputs import WHERE
+from counterflow.bench.inputs import WHERE, Inputs, Kind, make_inputs
 from counterflow.bench.latency import FIGURES
-from counterflow.bench.machine import stolen_s
-from counterflow.bench.report import Row
+from counterflow.bench.machine import heading, stolen_s
+from counterflow.bench.report import Note, Row, middle
 from counterflow.cores import usable_cores
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.streams import stream
@@ -26,14 +29,57 @@ from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.windows import rows
 
+ALGORITHMS = ("auto", "llhj", "dpjoin", "scalejoin")
 SETTLED_S = 0.05  # between two looks whether the rows that fill the windows are joined
+
+
+@dataclass(frozen=True)
+class Sizes:
+    window: int = 100_000
+    rows: int = 400_000  # of a side, after the windows are full
+    batch: int = 1024  # rows of an Arrow batch
+    gentle_rate: float = 100_000  # tuples a second
+    gentle_batch: int = 64
+    seconds: float = 1.0  # at a rate
+    repeats: int = 5
+
+
+SMOKE = Sizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
+
+
+def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
+    """Of each algorithm the sustained rate, and the ages of results at half of it and at a gentle rate."""
+    sizes, rows = SMOKE if smoke else Sizes(), []
+    kinds: tuple[Kind, ...] = ("hash", "band")
+    for kind in kinds:
+        inputs = make_inputs(kind, sizes.window + sizes.rows, sizes.window)
+        for name in ALGORITHMS:
+            note(f"streams of Arrow batches, {kind} index, {name}")
+            everything = Arrivals(inputs, sizes.window, sizes.rows)
+            taken = [StreamedRun(name, everything, sizes.batch).take() for _ in range(sizes.repeats)]
+            row = middle(taken, "tuples_per_s")
+            rows.append({"case": "rate", **row, "verified": all(r["verified"] for r in taken)})
+            half = row["tuples_per_s"] / 2
+            rows.append({"case": "half the rate", **_aged(half, name, inputs, sizes, sizes.batch)})
+            gentle = min(half, sizes.gentle_rate)
+            rows.append({"case": "gentle rate", **_aged(gentle, name, inputs, sizes, sizes.gentle_batch)})
+    return {**heading("streams", smoke), "remarks": [], "results": rows, "ratios": {}}
+
+
+def _aged(rate: float, name: str, inputs: Inputs, sizes: Sizes, batch: int) -> Row:
+    """The medians of some runs at this rate."""
+    some = Arrivals(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
+    taken = [StreamedRun(name, some, batch, rate).take() for _ in range(sizes.repeats)]
+    row = middle(taken, "latency_us_p99")
+    row |= {f: statistics.median(r[f] for r in taken) for f in row if f.startswith("latency_us")}
+    return {**row, "verified": all(r["verified"] for r in taken)}
 
 
 class StreamedRun:
     """The windows are filled; then batches come as fast as they are taken, or at a rate, in tuples a second."""
 
-    def __init__(self, engine: Local, arrivals: Arrivals, batch: int, rate: float = 0.0) -> None:
-        self.engine, self.arrivals, self.batch, self.rate = engine, arrivals, batch, rate
+    def __init__(self, algorithm: str, arrivals: Arrivals, batch: int, rate: float = 0.0) -> None:
+        self.engine, self.arrivals, self.batch, self.rate = Local(algorithm), arrivals, batch, rate
         self.began = 0.0
         self.filled = threading.Barrier(2, self._begin)
 

@@ -50,7 +50,7 @@ def local(
     access: Annotated[str | None, typer.Option(help="auto (an index), scan (nested loops) or merge.")] = None,
     share: Annotated[float | None, typer.Option(help="Of the sustained rate, at which latency is measured.")] = None,
 ) -> None:
-    """The six algorithms in process: rates with and without an index, latency, and streams of Arrow batches.
+    """The six algorithms in process: rates with and without an index, and latency at half the rate.
 
     With an option that chooses a configuration only that one is measured: its rate, and latency at a share of it.
     """
@@ -72,6 +72,14 @@ def local(
         from counterflow.bench.local import bench_local
 
         _measure(bench_local, smoke, as_json, show_local)
+
+
+@app.command()
+def streams(as_json: Json = False, smoke: Smoke = False) -> None:
+    """Streams of Arrow batches in process, through cf.window_join: rates, and latency at half of them and below."""
+    from counterflow.bench.streamed import bench_streams
+
+    _measure(bench_streams, smoke, as_json, show_local)
 
 
 def _measure(
@@ -245,5 +253,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "NO"
     if isinstance(value, float):
+        for unit, size in (("G", 1e9), ("M", 1e6)):
+            if abs(value) >= size:
+                return f"{value / size:.3g} {unit}"
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -41,6 +41,7 @@ class Arena:
         self.capacity = capacity  # of a lane
         self.next = self.claimed = 0  # the tuple to come
         self.bands: Array | None = None
+        self.scanned = False  # whether nodes compare these tuples with whole windows; then they are bounded
         sides = own.path.stored
         self.same_keys = [b.key(sides) for b in own.path.bands] == [b.key(sides) for b in opposite.path.bands]
         self.kept: list[object] = []
@@ -51,7 +52,8 @@ class Arena:
         other = self.opposite.kernels.shape
         self.low, self.high = np.zeros((2, lanes, n), np.int64)
         self.columns = [np.zeros((lanes, n), d) for d in shape.dtypes(shape.stored_columns)]
-        self.bounds = [np.zeros((lanes, n), d) for _ in range(2) for d, _ in other.scan_keys]
+        keys = [dtype for dtype, _ in other.scan_keys] * 2
+        self.bounds = [np.full((lanes, n), end, d) for d, end in zip(keys, self.opposite.no_bounds, strict=True)]
         self.keyed = self._key_arrays(shape.dimensions)
         self.probe_keyed = self.keyed if self.same_keys else self._key_arrays(other.dimensions)
         self.places = []
@@ -100,11 +102,11 @@ class Arena:
         own = self.own.keyed(side, batch.columns, batch.arrays, n)
         if self.bands is None:
             self.bands = self.own.band_table(own.keys)
-        lower, upper = self.opposite.scan_bounds(batch.columns, n)
         self.claimed = self.next + n  # before anything is overwritten
-        self._put(
-            [self.low, self.high, *self.columns, *self.bounds], [batch.low, batch.high, *own.columns, *lower, *upper]
-        )
+        self._put([self.low, self.high, *self.columns], [batch.low, batch.high, *own.columns])
+        if self.scanned:
+            lower, upper = self.opposite.scan_bounds(batch.columns, n)
+            self._put(self.bounds, [*lower, *upper])
         self._put(self.keyed, (own.hashes, own.usable, own.keys))
         if not self.same_keys:
             probe = self.opposite.keyed(side, batch.columns, batch.arrays, n)

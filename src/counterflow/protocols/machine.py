@@ -331,7 +331,7 @@ class Segment:
         self, machine: Machine, at: int, side: int, stride: int, offset: int, rows: int, indexed: bool, shares: Any
     ) -> None:
         self.machine: Machine = proxy(machine)  # no cycle: a machine's memory goes when nobody needs it
-        self.at, self.predicate, self.shares = at, machine.predicates[side], shares
+        self.at, self.side, self.predicate, self.shares = at, side, machine.predicates[side], shares
         self.kernels, self.batch_rows = self.predicate.kernels, machine.design.batch_rows
         self.indexed = indexed and self.predicate.access == "index"
         self.sharers: list[Segment] = []
@@ -347,7 +347,8 @@ class Segment:
         if self.indexed:
             m[at + w.STORE], m[at + w.PROBE] = self.kernels.indexed.store.address, self.kernels.indexed.probe.address
         else:
-            m[at + w.STORE], m[at + w.SCAN] = self.kernels.scanned.store.address, self.kernels.scanned.scan.address
+            m[at + w.STORE] = self.kernels.scanned.store.address
+            self.load_scan()
         self._make_workspace()
         least = machine.design.capacity_min
         self.capacity = 1 << (max(least, 2 * self.batch_rows, rows + 2 * self.batch_rows) - 1).bit_length()
@@ -465,4 +466,6 @@ class Segment:
         self._make_output(max(2 * int(self.machine.m[self.at + block.OUT_SIZE]), 2 * waiting))
 
     def load_scan(self) -> None:
+        """What was written before is compared without bounds: with everything, which is right and slow."""
+        self.machine.arenas[1 - self.side].scanned = True
         self.machine.m[self.at + w.SCAN] = self.kernels.scanned.scan.address

@@ -20,7 +20,6 @@ from counterflow.spec.split import Inequality
 Access = Literal["auto", "index", "scan", "prefilter", "merge"]
 BASIC_BLOCK = 128  # rows, as in handshake join's first report
 NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
-INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
 CODES = 250  # of 256 grid cells that a byte tells apart
 
@@ -158,6 +157,17 @@ class CompiledPredicate:
         found = [_scan_bounds(i, self.path.stored, columns, n) for i in self.scan_keys]
         return tuple(low for low, _ in found), tuple(high for _, high in found)
 
+    @property
+    def no_bounds(self) -> list[Any]:
+        """The values of both `scan_bounds` with which the scan tests nothing."""
+        ends = [_ends(np.dtype(dtype)) for dtype, _ in self.kernels.shape.scan_keys]
+        return [low for low, _ in ends] + [high for _, high in ends]
+
+
+def _ends(dtype: Any) -> tuple[Any, Any]:
+    """Between which all values of a column lie; for floats, what binds nothing."""
+    return (np.nan, np.nan) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
 
 def _typical(keys: Array) -> tuple[float, float]:
     """How large keys are, and over what range they spread; outliers are left out."""
@@ -195,7 +205,7 @@ def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int)
     if key is not None and (floating or key.values.dtype != object):
         low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
     if not floating:
-        least, most = (INT32 if dtype == np.int32 else INT64).min, (INT32 if dtype == np.int32 else INT64).max
+        least, most = _ends(dtype)
         low, high = (np.full(n, end) if bound is None else bound for bound, end in ((low, least), (high, most)))
         lower, upper = (np.minimum(np.maximum(b, least), most).astype(dtype) for b in (low, high))
         return lower, upper

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from counterflow.jit import cache_directory
 
-VERSION = 2  # of the file, and of how it is measured
+VERSION = 3  # of the file, and of how it is measured
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 
 import counterflow as cf
+from counterflow.protocols.machine import Segment
 from inputs import PREDICATES, table_of, tables, window_of
 from streams import THOROUGH
 from test_contract import HOWS, expected, results
@@ -94,3 +97,25 @@ def test_explain_names_the_algorithm(capsys):
     assert "algorithm dpjoin, layout 2x3" in capsys.readouterr().out
     with pytest.raises(cf.OptionError, match="handshake"):
         cf.Local("llhj", symmetric=True)
+
+
+@pytest.mark.parametrize("algorithm", ["llhj", "dpjoin", "scalejoin"])
+def test_an_index_that_soon_does_not_help(algorithm, monkeypatch):
+    """Keys are spread at first and then near each other, so that nodes go over to the scan, while tuples are under way.
+
+    Those that came before have no bounds for it.
+    """
+    loaded, load = [], Segment.load_scan
+    monkeypatch.setattr(Segment, "load_scan", lambda segment: (loaded.append(segment), load(segment)))
+    rng, n = np.random.default_rng(5), 9_000
+
+    def table(x, y, odd):
+        spread = np.where(np.arange(n) < n // 2, rng.integers(0, 100_000, n), rng.integers(0, 30, n))
+        return pa.table({"ts": 2 * np.arange(n) + odd, x: spread, y: rng.integers(0, 1000, n)})
+
+    left, right = table("x", "y", 0), table("a", "b", 1)
+    where = "abs(l.x - r.a) <= 10 AND (l.y * 31 + r.b * 17) % 997 = 0"
+    options = dict(where=where, time="ts", window=cf.rows(3_500), ordered=True)
+    got = cf.window_join(left, right, engine=engine_of(algorithm, 2, 64), **options)
+    assert loaded and len(got) > 100
+    assert got.equals(cf.window_join(left, right, **options))

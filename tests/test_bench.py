@@ -255,7 +255,7 @@ def test_latency_is_the_median_of_all_runs():
         histogram = np.zeros(BINS, np.int64)
         histogram[bin_of(20_000)] = 970
         histogram[bin_of(late_ms * 10**6)] += 30
-        return {"stolen": stolen, "verified": True, **ages(histogram)}, histogram
+        return {"stolen": stolen, "seconds": 0.25, "verified": True, **ages(histogram)}, histogram
 
     row = latency_row([run(4, 0.0), run(1, 0.0), run(9, 0.3)])
     assert row["repeats"] == 3 and row["stolen"] == pytest.approx(0.1) and row["verified"]

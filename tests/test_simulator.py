@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,9 +54,10 @@ def test_all_algorithms_under_many_schedules():
     assert report["schedules"] == sum(report["algorithms"].values()) == (25_200 if THOROUGH else 2_520)
 
 
-@pytest.mark.parametrize("algorithm", SEARCHED)
-def test_all_interleavings(algorithm):
-    found = explore(small_case(algorithm, tuples=3 if THOROUGH else 2))
+@pytest.mark.parametrize("algorithm, batch_rows", [*((name, 1) for name in SEARCHED), ("llhj", 2)])
+def test_all_interleavings(algorithm, batch_rows):
+    case = small_case(algorithm, tuples=3 if THOROUGH else 2)
+    found = explore(replace(case, batch_rows=batch_rows))
     assert found.ok, found.detail
     assert found.states > found.ends > 0
 

@@ -1,4 +1,4 @@
-"""The benchmark's collector: shelves hand results out in order, however many of a tuple there are and how far ahead."""
+"""The benchmark's collector, which hands results out in order from shelves, and its threads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import itertools
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterflow.protocols import watching
+from counterflow.bench.inputs import make_inputs
+from counterflow.bench.replayed import Run
+from counterflow.protocols import replay, watching
+from counterflow.protocols import words as w
+from counterflow.protocols.machine import Machine
 from counterflow.protocols.watching import DEEP, NONE, SHELF_WORDS, SHELVES, empty_shelf, new_watch
 from streams import examples
 
@@ -46,3 +51,28 @@ def test_results_come_in_order(seed, most, span):
         seen += zip(watch.out[watching.OUT_PLACES :][:count] >> 1, watch.out[:count], strict=True)
         at = end
     assert seen == wanted
+
+
+@pytest.mark.parametrize("algorithm", ["llhj", "handshake"])
+def test_a_failing_node_ends_the_replay(algorithm, monkeypatch):
+    """The other threads stop too, and the error arrives."""
+
+    def fail(self, k):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Machine, "attend", fail)
+    run = Run(algorithm, 2, make_inputs("band", 9_000, 6_000), 6_000, 3_000, 16, "auto")
+    for segment in run.replay.machine.segments.values():
+        run.replay.m[segment.at + w.CAPACITY] = 1000  # so that a node asks for more
+    with pytest.raises(MemoryError, match="no room"):
+        run.take()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8])
+@pytest.mark.parametrize("algorithm", ["kang", "handshake", "llhj", "scalejoin"])
+def test_any_number_of_cores(algorithm, cores, monkeypatch):
+    """Fewer than nodes, as many as parts, and more."""
+    monkeypatch.setattr(replay, "usable_cores", lambda: list(range(cores)))
+    nodes = 1 if algorithm == "kang" else 3
+    row = Run(algorithm, nodes, make_inputs("hash", 900, 300), 300, 600, 16, "auto", rate=20_000).take()
+    assert row["verified"] and row["pairs"] > 0 and row["latency_us_max"] > 0

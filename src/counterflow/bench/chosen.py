@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import Any
 
 from counterflow.bench.inputs import Kind, make_inputs
-from counterflow.bench.local import ALGORITHMS, latency_row
+from counterflow.bench.local import ALGORITHMS, latency_row, require_compiler
 from counterflow.bench.machine import heading
 from counterflow.bench.replayed import Run
 from counterflow.bench.report import Note, Row, middle
@@ -44,6 +43,8 @@ class Choice:
         ):
             if least is not None and least < 1:
                 raise OptionError(f"--{option} {least}: must be at least 1")
+        if self.algorithms == ("kang",) and self.workers not in (None, 1):
+            raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
         if not 0 < self.share <= 1:
             raise OptionError(f"--share {self.share}: a part of the sustained rate, above 0 and at most 1")
         if self.access == "merge" and self.predicate != "band":
@@ -64,6 +65,7 @@ SMOKE = Sizes(200, 2_000, 0.01, 1, 1, 0.02)
 
 
 def bench_chosen(choice: Choice, smoke: bool, note: Note) -> dict[str, Any]:
+    require_compiler()
     sizes = SMOKE if smoke else Sizes()
     rows = [_measure(choice, name, sizes, note) for name in choice.algorithms]
     return {**heading("local", smoke), "remarks": [], "results": rows, "ratios": {}}
@@ -83,7 +85,7 @@ def _measure(choice: Choice, name: str, sizes: Sizes, note: Note) -> Row:
     pairs = min(max(int(rate * sizes.measured_s / 2), sizes.trial), sizes.most)
     inputs = make_inputs(kind, window + pairs, window)
     taken = [run(pairs).take() for _ in range(sizes.repeats)]
-    row = {"case": "chosen", **middle(taken, "tuples_per_s"), "verified": all(r["verified"] for r in taken)}
+    row = {"case": "chosen", **middle(taken, "tuples_per_s")}
     if name == "handshake":
         return row  # its results are up to half a window old, whatever the rate: see the whole benchmark
     rate = row["tuples_per_s"] * choice.share
@@ -94,5 +96,4 @@ def _measure(choice: Choice, name: str, sizes: Sizes, note: Note) -> Row:
         timed.append((at_rate.take(), at_rate.histogram))
     ages = latency_row(timed)
     row |= {figure: value for figure, value in ages.items() if figure.startswith(("latency_us", "rate_"))}
-    row["stolen"] = statistics.fmean([row["stolen"], ages["stolen"]])
     return {**row, "share": choice.share, "verified": row["verified"] and ages["verified"]}

@@ -12,6 +12,9 @@ FIGURES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def ages(histogram: Array) -> Row:
+    """Nothing, where there was no result."""
+    if not histogram.any():
+        return {}
     return {f"latency_us_{name}": quantile(histogram, share) / 1000 for name, share in FIGURES.items()}
 
 

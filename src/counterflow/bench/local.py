@@ -14,7 +14,7 @@ from counterflow.bench.inputs import Inputs, Kind, make_inputs
 from counterflow.bench.latency import ages
 from counterflow.bench.machine import heading
 from counterflow.bench.replayed import Kernel, Run
-from counterflow.bench.report import Note, Row, middle
+from counterflow.bench.report import Note, Row, median_ages, middle
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.kernels.vectors import Array
@@ -60,15 +60,14 @@ SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1_000, 1_0
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
     """All measurements; with `smoke` as small as they can be, to see that they work."""
-    if os.environ.get("COUNTERFLOW_COMPILE") == "never":
-        raise OptionError("COUNTERFLOW_COMPILE=never: the algorithms run compiled only")
+    require_compiler()
     bench = Bench(SMOKE if smoke else Sizes(), note)
     bench.measure_scans()
     bench.measure_skew()
     bench.measure_indexes()
     bench.measure_handshake_latency()
     ratios = {name: bench.found.get(name) for name in ASKED}
-    return {**heading("local", smoke), "remarks": bench.remarks, "results": bench.rows, "ratios": ratios}
+    return {**heading("local", smoke), "remarks": [], "results": bench.rows, "ratios": ratios}
 
 
 class Bench:
@@ -76,7 +75,6 @@ class Bench:
         self.sizes, self.note = sizes, note
         self.workers = len(usable_cores())
         self.rows: list[Row] = []
-        self.remarks: list[str] = []
         self.found: dict[str, float] = {}
 
     # --- nested loops
@@ -212,9 +210,10 @@ class Bench:
 
 def latency_row(taken: list[tuple[Row, Array]]) -> Row:
     """Of runs at a rate, with their histograms: the medians of their figures, and the figures of all results."""
-    rows = [row for row, _ in taken]
-    row = middle(rows, "latency_us_p99")
-    row |= {name: statistics.median(r[name] for r in rows) for name in row if name.startswith("latency_us")}
-    row |= {f"{name}_of_all": age for name, age in ages(np.sum([histogram for _, histogram in taken], 0)).items()}
-    row["stolen"] = statistics.fmean(r["stolen"] for r in rows)
-    return {**row, "verified": all(r["verified"] for r in rows)}
+    of_all = ages(np.sum([histogram for _, histogram in taken], 0))
+    return median_ages([row for row, _ in taken]) | {f"{name}_of_all": age for name, age in of_all.items()}
+
+
+def require_compiler() -> None:
+    if os.environ.get("COUNTERFLOW_COMPILE") == "never":
+        raise OptionError("COUNTERFLOW_COMPILE=never: the algorithms run compiled only")

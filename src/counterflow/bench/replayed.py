@@ -10,6 +10,7 @@ from counterflow.bench.latency import ages
 from counterflow.bench.machine import stolen_s
 from counterflow.bench.report import Row
 from counterflow.cores import usable_cores
+from counterflow.engines.local.options import Local
 from counterflow.kernels.store import WindowStore
 
 
@@ -51,7 +52,7 @@ class Run:
         from counterflow.protocols.replay import Replay
 
         self.arrivals, self.rate, self.ordered = Arrivals(inputs, window, pairs, rates), rate, ordered
-        layout = (1, workers) if algorithm == "dpjoin" else (1, 1)
+        layout = Local("dpjoin", workers=workers).matrix if algorithm == "dpjoin" else (1, 1)
         self.design = Design(
             algorithm,
             workers,
@@ -76,6 +77,7 @@ class Run:
             "algorithm": self.design.algorithm,
             "path": arrivals.inputs.kind if self.design.access == "auto" else self.design.access,
             "workers": self.design.nodes,
+            **({"layout": "x".join(map(str, self.design.layout))} if self.design.algorithm == "dpjoin" else {}),
             "window_rows": arrivals.window,
             "batch_rows": self.design.batch_rows,
             "ordered": self.ordered,

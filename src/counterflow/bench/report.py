@@ -126,5 +126,14 @@ def timed(work: Callable[[], Any]) -> tuple[float, float]:
 
 
 def middle(rows: list[Row], figure: str) -> Row:
-    """The row with the median figure."""
-    return dict(sorted(rows, key=lambda row: row[figure])[len(rows) // 2], repeats=len(rows))
+    """The row with the median figure; verified if all are."""
+    row = sorted(rows, key=lambda row: row[figure])[len(rows) // 2]
+    return {**row, "repeats": len(rows), "verified": all(row["verified"] for row in rows)}
+
+
+def median_ages(rows: list[Row]) -> Row:
+    """Of runs at a rate: the medians of what is known of results' ages; a run may have no results."""
+    aged = [row for row in rows if "latency_us_p99" in row]
+    row = middle(rows, "seconds")
+    row |= {f: statistics.median(r[f] for r in aged) for f in aged[0] if f.startswith("latency_us")} if aged else {}
+    return {**row, "stolen": statistics.fmean(row["stolen"] for row in rows)}

@@ -6,7 +6,6 @@ driver's thread, the loop over the results, and what the GIL makes of them.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from counterflow.bench.arrivals import Arrivals, checksum
 from counterflow.bench.inputs import WHERE, Inputs, Kind, make_inputs
 from counterflow.bench.latency import FIGURES
 from counterflow.bench.machine import heading, stolen_s
-from counterflow.bench.report import Note, Row, middle
+from counterflow.bench.report import Note, Row, median_ages, middle
 from counterflow.cores import usable_cores
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.streams import stream
@@ -58,7 +57,7 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
             everything = Arrivals(inputs, sizes.window, sizes.rows)
             taken = [StreamedRun(name, everything, sizes.batch).take() for _ in range(sizes.repeats)]
             row = middle(taken, "tuples_per_s")
-            rows.append({"case": "rate", **row, "verified": all(r["verified"] for r in taken)})
+            rows.append({"case": "rate", **row})
             half = row["tuples_per_s"] / 2
             rows.append({"case": "half the rate", **_aged(half, name, inputs, sizes, sizes.batch)})
             gentle = min(half, sizes.gentle_rate)
@@ -67,12 +66,8 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
 
 
 def _aged(rate: float, name: str, inputs: Inputs, sizes: Sizes, batch: int) -> Row:
-    """The medians of some runs at this rate."""
     some = Arrivals(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
-    taken = [StreamedRun(name, some, batch, rate).take() for _ in range(sizes.repeats)]
-    row = middle(taken, "latency_us_p99")
-    row |= {f: statistics.median(r[f] for r in taken) for f in row if f.startswith("latency_us")}
-    return {**row, "verified": all(r["verified"] for r in taken)}
+    return median_ages([StreamedRun(name, some, batch, rate).take() for _ in range(sizes.repeats)])
 
 
 class StreamedRun:
@@ -85,8 +80,9 @@ class StreamedRun:
 
     def _begin(self) -> None:
         queued = ("queued_rows_left", "queued_rows_right", "waiting_rows_left", "waiting_rows_right")
-        while self.rate and sum(self.joined.metrics()[name] for name in queued) > self.batch:
+        while sum(self.joined.metrics()[name] for name in queued) > self.batch:
             time.sleep(SETTLED_S)
+        time.sleep(SETTLED_S)  # for what the nodes have not done yet
         self.began, self.stolen_before = time.perf_counter(), stolen_s()
 
     def take(self) -> Row:
@@ -121,9 +117,10 @@ class StreamedRun:
             "pairs": count,
             "verified": (count, total) == arrivals.expected(0),
         }
+        late_us = np.concatenate(ages) * 1e6
         if self.rate:
-            late_us = np.concatenate(ages) * 1e6
             row["rate_tuples_per_s"] = self.rate
+        if self.rate and len(late_us):
             row |= {f"latency_us_{name}": float(np.quantile(late_us, share)) for name, share in FIGURES.items()}
         return row
 

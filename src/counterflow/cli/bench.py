@@ -197,6 +197,7 @@ LOCAL_COLUMNS = {
     "path": "path",
     "rates": "rates",
     "workers": "workers",
+    "layout": "layout",
     "window_rows": "window",
     "batch_rows": "batch",
     "tuples_per_s": "tuples/s",

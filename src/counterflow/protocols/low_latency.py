@@ -54,7 +54,7 @@ SPARE = 2  # room in a queue for what one arrival causes
 
 @compiled
 def step(m: Words, k: int) -> int:
-    """Figure 12: messages from the left, then messages from the right, up to a batch of each.
+    """Figure 12: messages from the left, then messages from the right, about a batch of each.
 
     Not one of each in turn: an acknowledgement stands between two arrivals, so a node that gets small ones would fall
     behind with one side while it waits for the other.

@@ -1,17 +1,20 @@
-"""A join on real cores without Python: a thread for each core, on which nodes, driver and collector take turns.
+"""A join on real cores without Python: threads on a core each, on which nodes, driver and collector take turns.
 
     core 0:   node 0 ─► driver? ─► collector? ─► node 0 ─► ...
     core 1:   node 1 ─► driver? ─► collector? ─► node 1 ─► ...
 
 A thread steps its nodes, and after each round it takes the driver's and the collector's turns, unless another thread is
-at it just now; so cores are equally busy. And nothing waits for the system to run it: with a thread for each part and
-fewer cores than that, the system lets one thread look for work while another one has some, for milliseconds.
+at it just now; so cores are equally busy. (Where there are more cores than nodes, threads without a node do that
+alone.) And nothing waits for the system to run it: with a thread for each part and fewer cores than that, the system
+lets one thread look for work while another one has some, for milliseconds.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -28,6 +31,7 @@ from counterflow.lockfree.words import LINE, Words, shared_words
 from counterflow.protocols import words as w
 from counterflow.protocols.feeding import (
     AHEAD,
+    AT,
     BATCH,
     FILLS,
     LAST,
@@ -54,6 +58,7 @@ from counterflow.protocols.watching import (
 # --- words of `clock` besides BEGAN: how many threads run, and whether one has the driver's or the collector's turn
 RUNNING, DRIVES, COLLECTS, CLOCK_WORDS = LINE, 2 * LINE, 3 * LINE, 4 * LINE
 ALL_DONE = -1
+LOOK_S, RESTED_NS = 0.005, 60_000_000  # how often to look whether tuples move, and when they are taken to rest
 
 
 @inlined
@@ -117,7 +122,8 @@ class Replay:
         self.watch = new_watch(self.handshake, ordered, feed.totals, due, self.clock, warm)
         feed.state[AHEAD] = feed.total if self.handshake else machine.design.in_flight
         feed.state[BATCH] = machine.design.batch_rows
-        self.threads: list[threading.Thread] = []
+        self.work = crew_member(machine.step)
+        self.error: BaseException | None = None
         machine.touch()
         for array in (self.watch.places, self.watch.out):
             touch(array)
@@ -125,23 +131,20 @@ class Replay:
     def fill(self) -> None:
         """Fill the windows."""
         self.m[w.QUIET : w.QUIET + 2] = self.feed.total
-        self._start(self.warm)
-        if self.handshake:
-            self._await_rest()
-            self.m[w.STOP] = 1
-        self._join()
+        with self._threads(self.warm):
+            if self.handshake:
+                self._await_rest()
+                self.m[w.STOP] = 1
         self.m[w.QUIET : w.QUIET + 2] = 0
 
     def run(self) -> dict[str, Any]:
-        """Release the rest, and collect all results."""
+        """Release the rest, and collect all results; once, after `fill`."""
         before = self._comparisons()
-        self._start(self.feed.total)
-        if self.handshake:  # the rate is that of comparisons while tuples come; what remains is pushed through after it
-            self._await_rest()
-            ended, compared = time.monotonic_ns(), self._comparisons()
-            self.m[w.QUIET : w.QUIET + 2] = self.feed.ends[self.warm, :2]  # of the rest only what is checked
-            self._push_through()
-        self._join()
+        with self._threads(self.feed.total):
+            if self.handshake:  # the rate is that of comparisons while tuples come; the rest is pushed through after it
+                ended, compared = self._await_rest(), self._comparisons()
+                self.m[w.QUIET : w.QUIET + 2] = self.feed.ends[self.warm, :2]  # of the rest only what is checked
+                self._push_through()
         found = self.watch.found
         if not self.handshake:
             ended, compared = int(found[ENDED]), self._comparisons()
@@ -158,36 +161,48 @@ class Replay:
 
     # --- threads
 
-    def _start(self, last: int) -> None:
-        """Tuples up to this rank."""
+    @contextmanager
+    def _threads(self, last: int) -> Iterator[None]:
+        """Threads that run until tuples up to this rank are done with, or results are out; or something goes wrong."""
         state, count = self.feed.state, min(len(usable_cores()), self.machine.design.nodes + 2)
+        assert state[AT] < last
         state[LAST], state[FILLS] = last, last == self.warm and not self.handshake
         self.m[w.STOP], self.clock[BEGAN] = 0, 0
-        self.threads = [threading.Thread(target=self._work, args=(number, count)) for number in range(count)]
-        for thread in self.threads:
-            thread.start()
+        threads = [threading.Thread(target=self._work, args=(number, count), daemon=True) for number in range(count)]
+        try:
+            for thread in threads:
+                thread.start()
+            yield
+            for thread in threads:
+                thread.join()
+        finally:  # an interrupt too
+            self.m[w.STOP] = 1
+        if self.error is not None:
+            raise self.error
 
     def _work(self, number: int, threads: int) -> None:
-        pin_thread(number)
-        work = crew_member(self.machine.step)
-        while (node := work(self.m, number, threads, self.drive, self.watch)) != ALL_DONE:
-            self.machine.attend(node)
-
-    def _join(self) -> None:
-        for thread in self.threads:
-            thread.join()
+        try:
+            pin_thread(number)
+            while (node := self.work(self.m, number, threads, self.drive, self.watch)) != ALL_DONE:
+                self.machine.attend(node)
+        except BaseException as error:
+            self.error = error
+            self.m[w.STOP] = 1
 
     def _comparisons(self) -> Array:
         return np.array([self.m[node + w.COMPARISONS] for node in self.machine.nodes])
 
     # --- handshake join: tuples rest where they are when loads are even
 
-    def _await_rest(self) -> None:
-        quiet = 0
-        while quiet < 3:
-            before = self._positions()
-            time.sleep(0.02)
-            quiet = quiet + 1 if self._entered() and (self._positions() == before).all() else 0
+    def _await_rest(self) -> int:
+        """Returns when something moved last."""
+        moved, before = time.monotonic_ns(), self._positions()
+        while self.error is None and not (self._entered() and time.monotonic_ns() - moved > RESTED_NS):
+            time.sleep(LOOK_S)
+            positions = self._positions()
+            if (positions != before).any():
+                moved, before = time.monotonic_ns(), positions
+        return moved
 
     def _entered(self) -> bool:
         """Whether all tuples have been taken at the row's ends; at first the nodes may still be compiled."""
@@ -207,6 +222,6 @@ class Replay:
     def _push_through(self) -> None:
         """Everything expires, and the nodes push on what they hold."""
         feed = self.feed
-        while not expire_lanes(self.m, feed.heads, feed.lanes, feed.state, *feed.totals):
+        while self.error is None and not expire_lanes(self.m, feed.heads, feed.lanes, feed.state, *feed.totals):
             time.sleep(1e-3)
         finish(self.m)

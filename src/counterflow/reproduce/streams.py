@@ -109,8 +109,7 @@ def simulate_streams(
 def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> dict[tuple[str, int], list[Row]]:
     """Algorithms with so many workers, nested loops on real threads: three runs of each, in turns.
 
-    On a shared machine a rate may halve within a minute: only runs of one turn can be compared. They are long enough
-    that the 60 ms for which handshake join's run waits to see that all is quiet are a few percent.
+    On a shared machine a rate may halve within a minute: only runs of one turn can be compared.
     """
     window, pairs = (2_000, 400) if smoke else (200_000, 15_000)
     inputs = make_inputs("band", window + pairs, window)

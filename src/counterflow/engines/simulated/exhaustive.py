@@ -82,7 +82,7 @@ class Exploration:
 
 def explore(case: Case, step: Any = None) -> Exploration:
     """Every way in which the case can go on, as far as the first failure."""
-    simulation = Simulation(replace(case, batch_rows=1, access="scan", outbox_rows=64), step)
+    simulation = Simulation(replace(case, access="scan", outbox_rows=64), step)
     tuples = max(case.left_rows, case.right_rows)
     if any(segment.capacity < tuples for segment in simulation.machine.segments.values() if segment.shares is None):
         raise ValueError(f"windows are too small for {tuples} tuples")

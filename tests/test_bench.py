@@ -242,6 +242,16 @@ def test_streams():
     assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in rows if row["case"] != "rate")
 
 
+def test_a_hop():
+    from counterflow.bench.hops import hop_ns
+    from counterflow.cores import usable_cores
+
+    if len(usable_cores()) == 1:
+        assert hop_ns() is None
+    else:
+        assert 0 < hop_ns(rounds=100) < 1e9
+
+
 # --- latency
 
 

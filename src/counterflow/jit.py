@@ -27,6 +27,7 @@ SOURCES = (
     *(f"engines/simulated/{name}.py" for name in SIMULATED),
     "hardware/cores.py",
     "hardware/merging.py",
+    "bench/hops.py",
 )
 # Arrays are never owned by compiled code: without `_nrt=False` threads would contend for their reference counts.
 OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from counterflow.bench.arrivals import Arrivals
+from counterflow.bench.hops import hop_ns
 from counterflow.bench.inputs import Inputs
 from counterflow.bench.latency import ages
 from counterflow.bench.machine import stolen_s
@@ -84,6 +85,7 @@ class Run:
             "seconds": seconds,
             "tuples_per_s": (len(arrivals.is_left) - warm) / seconds,
             "stolen": stolen / seconds / len(usable_cores()),
+            "hop_ns": hop_ns(),
             "pairs": measured["pairs"],
             "buffer_rows_max": measured["buffer"],
         }

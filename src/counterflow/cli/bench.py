@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -107,7 +108,7 @@ def _measure(
 
 def _console(report: dict[str, Any]) -> Console:
     """On which the machine and the versions are printed already."""
-    console = Console(width=None if notes.is_terminal else 140, highlight=False)
+    console = Console(width=None if notes.is_terminal else 200, highlight=False)
     machine = report["machine"]
     console.print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB")
     console.print(", ".join(f"{name} {version}" for name, version in report["versions"].items()))
@@ -212,6 +213,7 @@ LOCAL_COLUMNS = {
     "latency_us_max": "max us",
     "latency_us_p99_of_all": "p99 of all",
     "stolen": "stolen",
+    "hop_ns": "hop ns",
     "buffer_rows_max": "buffered",
     "punctuation_rows_min": "punctuated",
     "verified": "verified",
@@ -233,7 +235,7 @@ def show_local(report: dict[str, Any]) -> None:
 def _show_table(
     console: Console, rows: list[dict[str, Any]], columns: dict[str, str], title: str | None = None
 ) -> None:
-    table = Table(*columns.values(), title=title, title_justify="left")
+    table = Table(*columns.values(), title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(_shown(row.get(name)) for name in columns))
     console.print(table)

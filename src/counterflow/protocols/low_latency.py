@@ -54,25 +54,23 @@ SPARE = 2  # room in a queue for what one arrival causes
 
 @compiled
 def step(m: Words, k: int) -> int:
-    """Figure 12: messages from the left, then messages from the right, about a batch of each.
+    """Figure 12: an arrival from the left, then one from the right, and what comes before them in their queues.
 
-    Not one of each in turn: an acknowledgement stands between two arrivals, so a node that gets small ones would fall
-    behind with one side while it waits for the other.
+    An acknowledgement stands between two arrivals from the left, and they are not taken together over it; if it had a
+    step of its own, a node would be behind with left tuples as soon as they come in small numbers.
     """
     node = node_at(m, k)
     if m[node + PHASE] != RECEIVE:
         return process_left_arrival(m, k, node) if m[node + KIND] == LEFT else process_right_arrival(m, k, node)
     worked = IDLE
     for side in range(2):
-        handled = 0
-        while handled < m[BATCH_ROWS]:
-            m[node + COUNT] = 1  # of other messages; arrivals say how many they are
+        state = WORKED
+        m[node + COUNT] = 0
+        while state == WORKED and m[node + COUNT] == 0:
             state = process_left(m, k, node) if side == LEFT else process_right(m, k, node)
             if m[node + PHASE] != RECEIVE:
                 return state
-            if state == IDLE:
-                break
-            worked, handled = WORKED, handled + m[node + COUNT]
+            worked = max(worked, state)
     return worked
 
 

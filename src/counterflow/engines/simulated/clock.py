@@ -55,12 +55,19 @@ def wake(at: Words, free: Words, k: int, now: int) -> None:
 def note_messages(
     m: Words, wires: Array, due: Array, seen: Words, at: Words, first_wire: int, i: int, early: int, late: int
 ) -> int:
-    """Messages that have been put into queue i: when they arrive. Returns how many."""
+    """Messages that have been put into queue i: when they arrive. Returns how many.
+
+    What is handed on goes early, and with it what was handed on before it in the same step.
+    """
     ring = wires[i, SENT]
-    sent = m[ring + TAIL] - seen[i]
+    sent, answers = m[ring + TAIL] - seen[i], m[ring + TAIL]  # where those begin that come after a search
+    while answers > seen[i]:
+        kind = m[ring + SLOTS + ((answers - 1) & (m[ring + CAPACITY] - 1)) * WIDTH]
+        if kind == w.ARRIVAL or kind == w.EXPIRY:
+            break
+        answers -= 1
     for number in range(seen[i], m[ring + TAIL]):
-        slot = ring + SLOTS + (number & (m[ring + CAPACITY] - 1)) * WIDTH
-        time = early if m[slot] == w.ARRIVAL or m[slot] == w.EXPIRY else late
+        time = early if number < answers else late
         if number > m[ring + HEAD]:
             time = max(time, due[i, (number - 1) & (DUE_SLOTS - 1)])  # no message overtakes another
         due[i, number & (DUE_SLOTS - 1)] = time

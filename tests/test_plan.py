@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from counterflow.cli.main import app
 from counterflow.errors import OptionError
-from counterflow.plan.calibration import Calibration, Point, calibration_path, read_calibration
+from counterflow.plan.calibration import VERSION, Calibration, Point, calibration_path, read_calibration
 from counterflow.plan.model import (
     Load,
     layouts,
@@ -154,7 +154,7 @@ def test_calibrations_are_kept(tmp_path):
     assert read_calibration(path) is None
     MACHINE.write(path)
     assert read_calibration(path) == MACHINE
-    path.write_text(path.read_text().replace('"version": 2', '"version": 0'))
+    path.write_text(path.read_text().replace(f'"version": {VERSION}', '"version": 0'))
     assert read_calibration(path) is None
     assert calibration_path("a", 2) != calibration_path("a", 4)
 

@@ -99,19 +99,6 @@ def progress(m: Words, side: int) -> int:
 
 
 @compiled
-def await_progress(m: Words, side: int, number: int) -> bool:
-    """Wait until all tuples before this one are done with; False if the join was stopped meanwhile."""
-    turn = 0
-    while progress(m, side) < number:
-        if load_acquire(m, STOP) != 0:
-            return False
-        idle(m, m[DRIVER], turn + m[CROWDED], m[STRATEGY])
-        turn += 1
-    busy(m, m[DRIVER])
-    return True
-
-
-@compiled
 def take_results(m: Words, out: Words, capacity: int) -> int:
     """Move results to `out`, from the gate where there is one, or from the nodes' queues; returns how many."""
     if m[GATE_OUT] != 0:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from counterflow.bench.inputs import Inputs
+from counterflow.bench.inputs import Inputs, checksum
 from counterflow.kernels.store import Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
@@ -33,10 +33,6 @@ def turns(tuples: int, rates: str) -> Array:
             sides.append(np.full(count, side))
     order = np.argsort(np.concatenate(times), kind="stable")
     return np.concatenate(sides)[order] == 0
-
-
-def checksum(lefts: Array, rights: Array) -> int:
-    return int(((lefts * 31 + rights * 17) & 0xFFFFFF).sum())
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,10 @@ class Choice:
         for option, value in [*given, ("predicate", self.predicate), ("access", self.access)]:
             if value not in known[option]:
                 raise OptionError(f"unknown {option} {value!r}{did_you_mean(value, known[option])}")
-        for option, least in (
-            ("workers", self.workers),
-            ("batch-rows", self.batch_rows),
-            ("window-rows", self.window_rows),
-        ):
-            if least is not None and least < 1:
-                raise OptionError(f"--{option} {least}: must be at least 1")
+        for option in ("workers", "batch_rows", "window_rows"):
+            count = getattr(self, option)
+            if count is not None and count < 1:
+                raise OptionError(f"--{option.replace('_', '-')} {count}: must be at least 1")
         if self.algorithms == ("kang",) and self.workers not in (None, 1):
             raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
         if not 0 < self.share <= 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterflow.bench.inputs import PROBING, STORED, Inputs, Kind, hash_inputs, make_inputs, same_pairs
+from counterflow.bench.inputs import PROBING, STORED, Inputs, Kind, checksum, hash_inputs, make_inputs, same_pairs
 from counterflow.bench.report import Measurement, Report, Row, interleave, timed
 from counterflow.bench.scans import filled_store, pairs_of
 from counterflow.kernels.access import choose_path
@@ -124,11 +124,6 @@ class StreamIndex:
         found = np.concatenate([p for p, _ in parts]), np.concatenate([r for _, r in parts])
         low, high = np.zeros(count, np.int64), np.full(count, self.window - 1)
         return same_pairs(found, self.inputs.expected(0, count, low, high))
-
-
-def checksum(probes: Array, rows: Array) -> int:
-    """As in the template `stream`."""
-    return int(((probes * 31 + rows * 17) & 0xFFFFFF).sum())
 
 
 def measure_indexes(report: Report) -> None:

@@ -92,6 +92,11 @@ def same_pairs(found: tuple[Array, Array], expected: tuple[Array, Array]) -> boo
     return np.array_equal(found[0][order], expected[0]) and np.array_equal(found[1][order], expected[1])
 
 
+def checksum(some: Array, others: Array) -> int:
+    """Of pairs of numbers, as in the template `stream` and in `protocols.watching`."""
+    return int(((some * 31 + others * 17) & 0xFFFFFF).sum())
+
+
 def band_inputs(rows: int, seed: int = 1, domain: float = DOMAIN) -> Inputs:
     rng = np.random.default_rng(seed)
 

@@ -6,8 +6,18 @@ import statistics
 
 import numpy as np
 
-from counterflow.bench.indexes import CHECKSUM, TOTAL, StorePosition, StreamIndex, checksum
-from counterflow.bench.inputs import DOMAIN, PROBING, STORED, Inputs, Kind, band_inputs, hash_inputs, same_pairs
+from counterflow.bench.indexes import CHECKSUM, TOTAL, StorePosition, StreamIndex
+from counterflow.bench.inputs import (
+    DOMAIN,
+    PROBING,
+    STORED,
+    Inputs,
+    Kind,
+    band_inputs,
+    checksum,
+    hash_inputs,
+    same_pairs,
+)
 from counterflow.bench.machine import resident_bytes
 from counterflow.bench.report import Report, Row, timed
 from counterflow.bench.scans import filled_store, pairs_of

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.api import window_join
-from counterflow.bench.arrivals import Arrivals, checksum
-from counterflow.bench.inputs import WHERE, Inputs, Kind, make_inputs
+from counterflow.bench.arrivals import Arrivals
+from counterflow.bench.inputs import WHERE, Inputs, Kind, checksum, make_inputs
 from counterflow.bench.latency import FIGURES
 from counterflow.bench.machine import heading, stolen_s
 from counterflow.bench.report import Note, Row, median_ages, middle
@@ -102,7 +102,8 @@ class StreamedRun:
             now = time.perf_counter()
             lefts, rights, times = (found[name].to_numpy() for name in ("i", "i_right", "pair_time"))
             count, total = count + len(lefts), total + checksum(lefts, rights)
-            ages.append(now - self._due(times[times >= 2 * window]))
+            if self.rate:
+                ages.append(now - self._due(times[times >= 2 * window]))
         seconds = time.perf_counter() - self.began
         row: Row = {
             "algorithm": self.engine.algorithm,
@@ -117,10 +118,10 @@ class StreamedRun:
             "pairs": count,
             "verified": (count, total) == arrivals.expected(0),
         }
-        late_us = np.concatenate(ages) * 1e6
         if self.rate:
             row["rate_tuples_per_s"] = self.rate
-        if self.rate and len(late_us):
+        late_us = np.concatenate(ages) * 1e6
+        if len(late_us):
             row |= {f"latency_us_{name}": float(np.quantile(late_us, share)) for name, share in FIGURES.items()}
         return row
 
@@ -139,8 +140,6 @@ class StreamedRun:
 
     def _due(self, times: Array) -> Array:
         """When the batch with a row of this time was due; a source hands it on when its last row has come."""
-        if not self.rate:
-            return times
         return self.began + ((times // 2 - self.arrivals.window) // self.batch + 1) * 2 * self.batch / self.rate
 
 

@@ -45,11 +45,11 @@ def local(
     smoke: Smoke = False,
     algorithm: Annotated[list[str] | None, typer.Option(help="Only these; may be given several times.")] = None,
     workers: Annotated[int | None, typer.Option(help="Nodes; one for each core unless given.")] = None,
-    batch_rows: Annotated[int | None, typer.Option(help="Tuples that a node takes at once, at most.")] = None,
-    window_rows: Annotated[int | None, typer.Option(help="Rows of each window.")] = None,
-    predicate: Annotated[str | None, typer.Option(help="equi, or band: the field's benchmark join.")] = None,
-    access: Annotated[str | None, typer.Option(help="auto (an index), scan (nested loops) or merge.")] = None,
-    share: Annotated[float | None, typer.Option(help="Of the sustained rate, at which latency is measured.")] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Tuples of a node at once, at most; 64 unless given.")] = None,
+    window_rows: Annotated[int | None, typer.Option(help="Rows of each window; 100,000 unless given.")] = None,
+    predicate: Annotated[str | None, typer.Option(help="equi, or band (unless given): the benchmark join.")] = None,
+    access: Annotated[str | None, typer.Option(help="auto (an index; unless given), scan or merge.")] = None,
+    share: Annotated[float | None, typer.Option(help="Of the sustained rate, for latency; 0.5 unless given.")] = None,
 ) -> None:
     """The six algorithms in process: rates with and without an index, and latency at half the rate.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +13,7 @@ from counterflow.errors import TimeError
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.spec.windows import Window
 
 INT64 = np.iinfo(np.int64)
 
@@ -34,18 +38,36 @@ def time_values(side: SideSpec, table: pa.Table | pa.RecordBatch) -> Array:
         ) from error
 
 
-def saturating_subtract(times: Array, distance: int) -> Array:
-    """times - distance, held at the ends of the range."""
+def horizon_of(window: Window, times: Any, arrived: Any, first_from: Callable[[Any], Any]) -> Any:
+    """Return the oldest opposite ordinals that are in the opposite `window` when tuples with these `times` arrive.
+
+    `arrived` opposite tuples came before; `first_from` returns the first opposite ordinal at a time or after it. All
+    may be arrays or single values. A horizon is at most `arrived`: whoever takes it for a bound of what has expired
+    must not forget opposite tuples that are still to come. A window that is zero and open holds nothing, not even
+    what comes at the same time, so its horizon is `arrived` itself.
+    """
+    if window.kind == "rows":
+        return np.maximum(arrived - window.size, 0)
+    if window.reach is None:
+        return np.zeros_like(arrived)
+    if window.reach < 0:
+        return arrived
+    return first_from(saturating_subtract(times, window.reach))
+
+
+def saturating_subtract(times: Any, distance: int) -> Any:
+    """Return times - distance, held at the ends of the range: a bound there is right only if it includes its time."""
     if distance >= 0:
         return np.maximum(times, min(INT64.min + distance, INT64.max)) - distance
     return np.minimum(times, INT64.max + distance) - distance
 
 
 def time_bounds(spec: JoinSpec, side: Side, times: Array) -> tuple[Array, Array]:
-    """For tuples of `side`: the least and greatest time of the opposite tuples they may meet, before or after them.
+    """Return, for tuples of `side`, the least and greatest time of the opposite tuples they may meet.
 
     A left tuple meets right ones in [t - right window, t + left window]; a tie is decided by the left window alone,
-    because at equal times the left tuple is the earlier one.
+    because at equal times the left tuple is the earlier one. If that is zero and open, a tuple at the end of time
+    may have nothing on one side of it: its range is empty.
     """
     left, right = spec.left.window, spec.right.window
     assert "rows" not in (left.kind, right.kind)
@@ -55,4 +77,7 @@ def time_bounds(spec: JoinSpec, side: Side, times: Array) -> tuple[Array, Array]
         before, after = after, before
     low = np.full(len(times), INT64.min) if before is None else saturating_subtract(times, before)
     high = np.full(len(times), INT64.max) if after is None else saturating_subtract(times, -after)
+    if left.reach is not None and left.reach < 0:
+        nothing = times == (INT64.min if side == "left" else INT64.max)
+        low[nothing], high[nothing] = INT64.max, INT64.min
     return low, high

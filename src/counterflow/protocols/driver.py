@@ -41,6 +41,7 @@ class Driver:
 
     def offer(self, left: Batch, right: Batch) -> None:
         """The next tuples of both sides in the total order: take them, to be pushed."""
+        check_horizons(left, right)
         ranks = left.at + left.high + 1, right.at + right.high + 1
         for (a, b), (c, d) in _pieces(ranks, self._chunk_cuts(ranks, (left, right))):
             self._pending.append((left.take(slice(a, b)), right.take(slice(c, d))))
@@ -181,6 +182,15 @@ class Driver:
 
     def _message(self, node: int, inbox: int, kind: int, a: int, b: int) -> tuple[int, ...]:
         return self.machine.inputs[node, inbox], self.machine.waiters[node], kind, a, b, sum(self.sent)
+
+
+def check_horizons(*batches: Batch) -> None:
+    """Assert that no horizon (`low`) is beyond what came before its tuple.
+
+    A driver tells nodes to forget everything before it: beyond, that would be tuples that are still to be met.
+    """
+    for batch in batches:
+        assert (batch.low <= batch.high + 1).all(), f"a horizon of the {batch.side} side is beyond what has arrived"
 
 
 def _pieces(ranks: tuple[Array, Array], cuts: list[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

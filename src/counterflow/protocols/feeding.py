@@ -20,7 +20,7 @@ from counterflow.lockfree.ring import room, try_send
 from counterflow.lockfree.waiting import notify
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
-from counterflow.protocols.driver import IN_ORDER
+from counterflow.protocols.driver import IN_ORDER, check_horizons
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.node import stamp_arrays
 from counterflow.protocols.running import progress
@@ -181,6 +181,7 @@ class Feed:
     def __init__(self, machine: Machine, left: Batch, right: Batch) -> None:
         self.machine, self.m = machine, machine.m
         design = machine.design
+        check_horizons(left, right)
         for side, batch in enumerate((left, right)):
             machine.arenas[side].resize(len(batch))
             machine.arenas[side].write(batch)

@@ -8,16 +8,16 @@ only in how the horizon is computed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.kernels.store import Batch, passing, predicate_columns
-from counterflow.kernels.times import saturating_subtract, time_values
+from counterflow.kernels.times import horizon_of, time_values
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.windows import Window
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def arrivals_of(spec: JoinSpec, left: pa.Table, right: pa.Table) -> Arrivals:
     left_order, right_order = _order(left_time), _order(right_time)
     lt, rt = left_time[left_order], right_time[right_order]
     left_arrived, right_arrived = _arrived(lt, rt)
-    left_horizon = _horizon(spec.right.window, lt, rt, left_arrived)
-    right_horizon = _horizon(spec.left.window, rt, lt, right_arrived)
+    left_horizon = horizon_of(spec.right.window, lt, left_arrived, partial(np.searchsorted, rt))
+    right_horizon = horizon_of(spec.left.window, rt, right_arrived, partial(np.searchsorted, lt))
     return Arrivals(
         _ordered(spec, "left", left, left_time, left_order, left_horizon, left_arrived),
         _ordered(spec, "right", right, right_time, right_order, right_horizon, right_arrived),
@@ -105,16 +105,6 @@ def _arrived(left_times: Array, right_times: Array) -> tuple[Array, Array]:
     rank[order] = np.arange(len(order))
     n = len(left_times)
     return rank[:n] - np.arange(n), rank[n:] - np.arange(len(right_times))
-
-
-def _horizon(window: Window, times: Array, opposite_times: Array, arrived: Array) -> Array:
-    """The oldest opposite ordinal in the opposite side's `window` when each tuple arrives."""
-    if window.kind == "rows":
-        return np.maximum(arrived - window.size, 0)
-    if window.kind == "unbounded":
-        return np.zeros(len(times), np.int64)
-    assert window.reach is not None
-    return np.searchsorted(opposite_times, saturating_subtract(times, window.reach), "left")
 
 
 def _ordered(

@@ -18,7 +18,7 @@ from counterflow.engines.local.sliding import Sliding
 from counterflow.errors import CounterflowError
 from counterflow.kernels.evaluate import Columns
 from counterflow.kernels.store import Batch, passing
-from counterflow.kernels.times import saturating_subtract
+from counterflow.kernels.times import horizon_of
 from counterflow.kernels.vectors import Array, from_arrow_column
 from counterflow.spec.expression import Side, columns_of
 from counterflow.spec.join_spec import JoinSpec
@@ -116,27 +116,18 @@ class _Side:
         self.numbers += count
         return kept
 
-    def horizon(self, times: Array, arrived: Array) -> Array:
-        """The oldest ordinal of this side's window when opposite tuples arrive."""
-        if self.window.kind == "rows":
-            return np.maximum(arrived - self.window.size, 0)
-        assert self.window.reach is not None
-        found: Array = self._times.search("time", saturating_subtract(times, self.window.reach))
-        return found
+    def horizon(self, times: Any, arrived: Any) -> Any:
+        """Return the oldest ordinals in this side's window when opposite tuples arrive."""
+        return horizon_of(self.window, times, arrived, lambda time: self._times.search("time", time))
 
     def number(self, ordinals: Any) -> Any:
         """How many before these ordinals have a number."""
         return ordinals if self._passed is None else self._passed.search("ordinal", ordinals)
 
     def bury(self, opposite_time: int | None) -> None:
-        """Note what no further opposite tuple can meet, the next of which has this time or a later one."""
-        dead = self.ordinals
-        if opposite_time is not None and self.window.kind == "rows":
-            dead -= self.window.size
-        elif opposite_time is not None:
-            assert self.window.reach is not None
-            dead = int(self._times.search("time", max(opposite_time - self.window.reach, BEGINNING)))
-        self.dead = max(self.dead, min(dead, self.ordinals))
+        """Note what no further opposite tuple can meet: the next one has this time or a later one, if there is one."""
+        dead = self.ordinals if opposite_time is None else int(self.horizon(opposite_time, self.ordinals))
+        self.dead = max(self.dead, dead)
 
     def forget(self) -> None:
         self._times.drop(self.dead)

@@ -20,7 +20,7 @@ from counterflow.engines.spark.layout import SIDES, Grid
 from counterflow.engines.spark.routing import has_row_windows
 from counterflow.engines.spark.windows import Rows, clipped, rows_of
 from counterflow.kernels.ring import Ring
-from counterflow.kernels.times import INT64, saturating_subtract
+from counterflow.kernels.times import INT64, horizon_of
 from counterflow.kernels.vectors import Array
 from counterflow.spec.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
@@ -74,12 +74,7 @@ class RankedCell(Cell):
         times = self._noted(side, "time", np.arange(first, ring.next))
         position = other.search(times, "left" if side == "left" else "right", "time")  # the left row comes first
         met = self.spec.side(opposite(side)).window
-        if met.kind == "rows":
-            horizon = position - met.size
-        elif met.reach is None:
-            horizon = np.zeros(len(times), np.int64)
-        else:
-            horizon = other.search(saturating_subtract(times, met.reach), "left", "time")
+        horizon = horizon_of(met, times, position, lambda time: other.search(time, "left", "time"))
         ring.write("position", first, position)
         ring.write("horizon", first, horizon)
 

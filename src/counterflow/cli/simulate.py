@@ -96,6 +96,7 @@ def _explore(algorithm: str, as_json: bool) -> None:
     for row in rows if not as_json else []:
         typer.echo(
             f"{row['algorithm']}: {row['tuples'][0]} + {row['tuples'][1]} tuples on {row['nodes']} nodes, "
+            f"window {row['window']}, "
             f"{row['states']:,} states, {row['ends']:,} ends, {row['moves']:,} moves in {row['seconds']:.1f} s: "
             + (row["failure"] or "every pair once at every end")
         )
@@ -134,6 +135,6 @@ def _run_one(algorithms: tuple[str, ...], nodes: int | None, case: int | None, t
             typer.echo(f"\nThe same with fewer tuples and moves:\n{small.case}")
             typer.echo("\n".join(f"  {line}" for line in small.moves[-MOVES_SHOWN:]))
     if as_json:
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps(report, default=str))  # a window may be an object
     if not outcome.ok:
         raise typer.Exit(1)

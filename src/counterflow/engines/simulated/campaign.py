@@ -112,15 +112,17 @@ def _mapped(parts: list[Part], processes: int) -> Iterator[tuple[Counter[str], i
 
 
 def explore_all(algorithms: tuple[str, ...], note: Callable[[str], None]) -> list[dict[str, Any]]:
-    """All interleavings of a small case of each algorithm."""
+    """Search all interleavings of small cases of each algorithm, one for each window."""
     rows = []
-    for algorithm in algorithms:
-        started, case = time.perf_counter(), exhaustive.small_case(algorithm)
-        note(f"{algorithm}: all interleavings of {case.left_rows} + {case.right_rows} tuples on {case.nodes} nodes")
+    for algorithm, window in product(algorithms, exhaustive.WINDOWS):
+        started, case = time.perf_counter(), exhaustive.small_case(algorithm, window=window)
+        tuples = f"{case.left_rows} + {case.right_rows} tuples on {case.nodes} nodes"
+        note(f"{algorithm}: all interleavings of {tuples}, window {window}")
         found = exhaustive.explore(case)
         rows.append(
             {
                 "algorithm": algorithm,
+                "window": window,
                 "nodes": case.nodes,
                 "tuples": [case.left_rows, case.right_rows],
                 "states": found.states,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.simulated.windows import draw_form, draw_window
 from counterflow.protocols.machine import Design
 from counterflow.spec.join_spec import JoinSpec, build_spec
-from counterflow.spec.windows import rows, window
 
 ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 NODES_MAX = 16
@@ -21,16 +21,6 @@ PREDICATES = {
     "band": "l.x BETWEEN r.x - 2 AND r.x + 2",
     "inequality": "l.x < r.x",
     "everything": "l.x + r.x >= 0",
-}
-WINDOWS: dict[str, Any] = {
-    "duration": 3,
-    "asymmetric": (1, 4),
-    "zero": 0,
-    "open": window(3, closed=False),
-    "rows": (rows(3), rows(5)),
-    "short": (rows(1), rows(2)),
-    "mixed": (rows(4), 3),
-    "unbounded": None,
 }
 SCHEMA = pa.schema({"t": pa.int64(), "k": pa.int64(), "x": pa.int64()})
 
@@ -49,7 +39,7 @@ class Case:
     outbox_rows: int = 16
     access: str = "scan"
     predicate: str = "equality"
-    window: str = "duration"
+    window: Any = 3  # as in a call
     left_rows: int = 12
     right_rows: int = 12
     tight: bool = False  # rings begin small and grow when they must, which takes time
@@ -88,8 +78,8 @@ def _table(rng: np.random.Generator, count: int, span: int) -> pa.Table:
 
 
 @cache
-def _spec(predicate: str, name: str) -> JoinSpec:
-    return build_spec(SCHEMA, SCHEMA, where=PREDICATES[predicate], time="t", window=WINDOWS[name])
+def _spec(predicate: str, window: Any) -> JoinSpec:
+    return build_spec(SCHEMA, SCHEMA, where=PREDICATES[predicate], time="t", window=window)
 
 
 def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int | None = None) -> Case:
@@ -111,7 +101,7 @@ def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int 
         outbox_rows=rng.choice([1, 2, 16]),
         access=rng.choice(["auto", "scan"]),
         predicate=rng.choice(list(PREDICATES)),
-        window=rng.choice(list(WINDOWS)),
+        window=draw_window(draw_form(rng), rng),
         left_rows=rng.randint(1, rows_max),
         right_rows=rng.randint(1, rows_max),
         tight=rng.random() < (0.3 if algorithm == "dpjoin" else 0.03),  # DP-Join's workers share rings

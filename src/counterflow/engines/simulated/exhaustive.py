@@ -29,6 +29,7 @@ from counterflow.lockfree.scale_gate import gate_size
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at
+from counterflow.spec.windows import rows, window
 
 ALGORITHMS = ("handshake", "llhj", "dpjoin", "scalejoin")
 DEPTH_MAX = 400
@@ -41,8 +42,18 @@ NEXT, MOVED, DIGEST = 0, 1, 2  # of a level: who moves next, whether anybody cou
 ONCE = 1 << 16  # of a trace: a driver releases one tuple
 
 
-def small_case(algorithm: str, tuples: int = 3) -> Case:
-    """Two nodes, some tuples of each side; all match that are in the window, and some leave it.
+# Windows that tuples leave, or in which there is nothing at all; in a case half of the tuples are at the same time.
+WINDOWS = {
+    "rows": (rows(1), rows(2)),
+    "zero": 0,
+    "zero and open": window(0, closed=False),
+    "zero and open for right tuples": window(after=2, closed=False),
+    "zero and open for left tuples": window(before=2, closed=False),
+}
+
+
+def small_case(algorithm: str, tuples: int = 3, window: str = "rows") -> Case:
+    """Return a case of two nodes and some tuples of each side; all match that are in one of WINDOWS, and some leave it.
 
     The driver is two tuples ahead, or four where there are not too many states.
     """
@@ -52,7 +63,7 @@ def small_case(algorithm: str, tuples: int = 3) -> Case:
         layout=(1, 2) if algorithm == "dpjoin" else (1, 1),
         in_flight=2 if algorithm in ("llhj", "scalejoin") else 4,
         predicate="everything",
-        window="short",
+        window=WINDOWS[window],
         left_rows=tuples,
         right_rows=tuples,
         seed=1,

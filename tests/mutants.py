@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
+import pytest
+
+from counterflow.engines.local import arrivals
 from counterflow.engines.simulated.cases import Case, random_case
 from counterflow.engines.simulated.schedules import KINDS
 from counterflow.engines.simulated.simulation import Outcome, Schedule, Simulation
-from counterflow.protocols import words
+from counterflow.engines.simulated.words import TOO_MUCH
+from counterflow.kernels.times import horizon_of
+from counterflow.protocols import feeding, words
+from counterflow.spec.windows import Window
 
 PACKAGE = Path(words.__file__).parents[1]
 MODULES = {
@@ -28,13 +36,17 @@ MODULES = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` is replaced by `new` in the last of `through`, modules that import each other, or in the algorithm's."""
+    """`old` is replaced by `new` in the last of `through`, modules that import each other, or in the algorithm's.
+
+    `failure` is what the simulator has to say, where only one of its checks can find it.
+    """
 
     algorithm: str
     name: str
     old: str
     new: str
     through: tuple[str, ...] = ()
+    failure: int | None = None
 
     def __str__(self) -> str:
         return f"{self.algorithm}: {self.name}"
@@ -61,17 +73,43 @@ class Mutant:
         return module.step
 
 
-def hunt(mutant: Mutant, cases: int = 200, seeds: int = 2) -> tuple[Case, Schedule, Outcome, Simulation] | None:
-    """The first case and schedule under which the mutant fails."""
-    step = mutant.step()
+Found: TypeAlias = tuple[Case, Schedule, Outcome, Simulation]
+
+
+def hunt(mutant: Mutant, cases: int = 200, seeds: int = 2) -> Found | None:
+    """Return the first case and schedule under which the mutant fails."""
+    return first_failure(mutant.algorithm, mutant.step(), cases, seeds)
+
+
+def first_failure(algorithm: str, step: Any = None, cases: int = 200, seeds: int = 2) -> Found | None:
+    """Return the first case and schedule under which an algorithm fails, with its own `step` or another one."""
     for number in range(cases):
-        case = random_case(number, (mutant.algorithm,))
+        case = random_case(number, (algorithm,))
         simulation = Simulation(case, step)
         for seed, kind in product(range(seeds), KINDS):
             outcome = simulation.run(schedule := Schedule(kind, seed))
             if not outcome.ok:
                 return case, schedule, outcome, simulation
     return None
+
+
+@contextmanager
+def horizons_beyond_what_has_arrived(noticed: bool = False) -> Iterator[None]:
+    """Stamp tuples as it was done once: where a window is zero and open, with horizons behind ties still to come.
+
+    A driver takes a horizon for a bound of what has expired. It looks at them first, unless they go by unnoticed.
+    """
+
+    def far(window: Window, times: Any, arrived: Any, first_from: Callable[[Any], Any]) -> Any:
+        if window.reach is None or window.reach >= 0:
+            return horizon_of(window, times, arrived, first_from)
+        return first_from(times + 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrivals, "horizon_of", far)
+        if not noticed:
+            patch.setattr(feeding, "check_horizons", lambda *batches: None)
+        yield
 
 
 MUTANTS = [
@@ -137,6 +175,21 @@ MUTANTS = [
         "says that a right tuple is done with when it is handed on",
         "store_release(m, node + DONE + RIGHT, m[right + FIRST_ROW])",
         "store_release(m, node + DONE + RIGHT, forwarded)",
+    ),
+    Mutant(
+        "handshake",
+        "takes left tuples out when the input has ended",
+        "        if m[node + EXPIRED + LEFT] > first and end > first:\n",
+        "        if load_acquire(m, FINISHED) != 0 and m[node + EXPIRED + LEFT] > first and end > first:\n",
+        failure=TOO_MUCH,
+    ),
+    Mutant(
+        "handshake",
+        "takes right tuples out when the input has ended",
+        "        if m[node + EXPIRED + RIGHT] > m[right + FIRST_ROW] and end > m[right + FIRST_ROW]:\n",
+        "        done = load_acquire(m, FINISHED) != 0\n"
+        "        if done and m[node + EXPIRED + RIGHT] > m[right + FIRST_ROW] and end > m[right + FIRST_ROW]:\n",
+        failure=TOO_MUCH,
     ),
     # --- low-latency handshake join
     Mutant(

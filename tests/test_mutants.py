@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from counterflow.engines.simulated.exhaustive import small_case
 from counterflow.engines.simulated.simulation import Simulation
-from mutants import MUTANTS, hunt
+from counterflow.engines.simulated.words import MISSED
+from mutants import MUTANTS, first_failure, horizons_beyond_what_has_arrived, hunt
 from streams import THOROUGH
 
 # Each one is compiled, which takes seconds: of most algorithms the one that hurts most, unless there is time.
 ORDINARY = (
     "handshake: right tuples are not kept until they are acknowledged",
+    "handshake: takes right tuples out when the input has ended",
     "llhj: no expedition flag",
     "dpjoin: the fastest reader decides what is overwritten",
     "scalejoin: results are not sorted",
@@ -26,8 +29,24 @@ def test_is_found(mutant):
     found = hunt(mutant)
     assert found is not None, f"nothing is wrong under any schedule: {mutant}"
     case, schedule, outcome, simulation = found
+    assert mutant.failure in (None, outcome.failure), outcome.detail
     again = simulation.run(schedule)
     assert (again.failure, again.choices) == (outcome.failure, outcome.choices), "the seed decides"
     replayed = simulation.replay(outcome.trace)
     assert (replayed.failure, replayed.choices) == (outcome.failure, outcome.choices), "so does the trace"
     assert Simulation(case).run(schedule).ok, "without the change nothing is wrong"
+
+
+@pytest.mark.parametrize("algorithm", ["handshake", "llhj", "dpjoin"])
+def test_a_horizon_beyond_what_has_arrived_is_found(algorithm):
+    """It makes nodes forget tuples that are still to be met: they expire by horizons."""
+    with horizons_beyond_what_has_arrived():
+        found = first_failure(algorithm)
+    assert found is not None and found[2].failure == MISSED
+    case, schedule, *_ = found
+    assert Simulation(case).run(schedule).ok, "with horizons as they are nothing is wrong"
+
+
+def test_a_driver_notices_a_horizon_beyond_what_has_arrived():
+    with horizons_beyond_what_has_arrived(noticed=True), pytest.raises(AssertionError, match="beyond what has arrived"):
+        Simulation(small_case("llhj", window="zero and open for right tuples"))

@@ -96,7 +96,7 @@ def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
 
 @compiled
 def check_memory(m: Words, wires: Array, side: int, most: int) -> int:
-    """When all messages are done with: the nodes' windows of a side hold at most so many tuples together."""
+    """When all messages are done with: the nodes' windows of a side hold at most `most` tuples together."""
     for wire in range(len(wires)):
         for half in range(2):
             if m[wires[wire, half] + HEAD] != m[wires[wire, half] + TAIL]:

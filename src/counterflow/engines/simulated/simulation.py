@@ -90,7 +90,8 @@ class Simulation:
         rules[stepping.TOTAL], rules[stepping.RIGHTS] = feed.total, len(self.right)
         rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, case.batch_rows
         if case.algorithm == "handshake":
-            rules[stepping.AHEAD] = feed.total
+            # Tuples leave the row when others push them on, so it may hold all of them; but at rest only live ones.
+            rules[stepping.AHEAD], rules[stepping.TIDY] = feed.total, 1
         spare = rules[stepping.AHEAD] + 2 * case.batch_rows
         if case.algorithm == "scalejoin":
             # A node takes what has expired when it has time, and forgets it with its next batch: until then it holds

@@ -28,15 +28,17 @@ from counterflow.engines.simulated.words import (
     PAIRS,
     PUNCTUATION,
     REPLAYED,
+    RESTING,
     STUCK,
     TOLD,
     TOO_LONG,
 )
-from counterflow.jit import compiled
+from counterflow.jit import compiled, inlined
 from counterflow.kernels.vectors import Array
 from counterflow.lockfree.ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.feeding import SENT as SENT_TUPLES
 from counterflow.protocols.feeding import release, tell_expired
 from counterflow.protocols.node import words_at
 from counterflow.protocols.running import finish, progress, take_results
@@ -44,6 +46,7 @@ from counterflow.protocols.watching import complete_rank
 
 # --- what does not change during a run: words of `rules`
 WAY, AHEAD, FORGETS, BOTH, ORDERED, MOST, TOTAL, RIGHTS, KIND, AMOUNT, LIMIT = 0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11
+TIDY = 12  # whether nodes that are at rest hold nothing that has expired
 RULES = 16
 RUNNING, ENDED, NEEDS, FAILED = 0, 1, 2, 3  # how far a run is
 SENT, RECEIVED = 0, 1  # a row of `wires`
@@ -110,6 +113,18 @@ def move_collector(
     return news
 
 
+@inlined
+def most_held(state: Words, rules: Words, sent: Words, ends: Array, nodes: int, side: int) -> int:
+    """Return how many tuples of a side the windows may hold now.
+
+    When all nodes know what has expired, and none of them can do anything more, that is what has not expired.
+    """
+    rank = state[NEXT_RANK]
+    if rules[TIDY] != 0 and state[RESTING] == (1 << nodes) - 1 and state[TOLD] == rank:
+        return sent[SENT_TUPLES + side] - ends[rank, 2 + side]
+    return rules[MOST + side]
+
+
 @compiled
 def check_end(state: Words, rules: Words, expected: Words, counts: Words) -> bool:
     """Whether the join has ended; then everything must have been found."""
@@ -159,12 +174,17 @@ def mover(step: Any) -> Any:
             moved = w.WORKED if move_wire(m, state, wires, carried, actor - nodes) else w.IDLE
         elif actor == nodes + len(wires):
             for side in range(2):
-                state[FAILURE] = max(state[FAILURE], check_memory(m, wires, side, rules[MOST + side]))
+                most = most_held(state, rules, sent, ends, nodes, side)
+                state[FAILURE] = max(state[FAILURE], check_memory(m, wires, side, most))
             worked = move_driver(m, state, rules, heads, lanes, sent, ends, totals, amount)
             moved = w.WORKED if worked else w.IDLE
         else:
             worked = move_collector(m, state, rules, totals, out, expected, counts)
             moved = w.WORKED if worked else w.IDLE
+        if moved != w.IDLE:
+            state[RESTING] = 0
+        elif actor < nodes:
+            state[RESTING] |= 1 << actor
         return moved
 
     return move

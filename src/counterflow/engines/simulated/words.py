@@ -11,6 +11,7 @@ LAST_RANK, LAST_EARLIER = 10, 11  # of the last result, where results come in or
 PHASE, PHASE_LEFT = 12, 13  # of the schedule, and choices that are left of it
 REPLAYED = 14  # choices taken from a trace
 TOLD = 15  # of which rank the nodes know what has expired
+RESTING = 16  # a bit for each node that could do nothing since anybody did something
 STATE_WORDS = 24
 
 # --- what can be wrong

@@ -17,20 +17,22 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.local.core import SequentialCore
+from counterflow.engines.local.core import Found, SequentialCore
 from counterflow.engines.local.driver import Driver, Inbox
 from counterflow.engines.local.intake import End, Intake
+from counterflow.engines.local.merging import Due
 from counterflow.engines.local.results import make_results
 from counterflow.engines.local.sources import open_side
+from counterflow.engines.local.stamping import Stamping
 from counterflow.engines.local.streams import time_of, watermark_ticks
+from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.reference import window_join as reference_join
 from counterflow.reference.tables import tuples_of
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, WINDOWS, table_of, window_of
+from inputs import PREDICATES, table_of, windows
 from interpreted import SEARCHES, searching
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
-BOUNDED = [name for name in WINDOWS if "unbounded" not in name]
 BASE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 SECOND = 1_000_000
 
@@ -211,7 +213,7 @@ def one_batch(table):
     right=feeds("right"),
     chosen=choices,
     where=st.sampled_from(list(PREDICATES.values())),
-    window=st.sampled_from(BOUNDED),
+    window=windows(forms=BOUNDED),
     batch_rows=st.integers(1, 12),
     search=st.sampled_from(SEARCHES),
 )
@@ -219,7 +221,7 @@ def test_every_interleaving(how, ordered, left, right, chosen, where, window, ba
     """Late rows are as defined, all others are joined as `reference` does; order, punctuation and schema hold."""
     fed = left + right
     happened = events_of(fed, chosen)
-    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=ordered)
+    options = dict(where=where, time="ts", window=window, how=how, ordered=ordered)
     tables = tables_of(fed)
     kept, late = expected_rows(fed, happened)
     with searching(search):
@@ -234,6 +236,19 @@ def test_every_interleaving(how, ordered, left, right, chosen, where, window, ba
     assert join.results.results == len(want)
     assert [len(rows.facts) for rows in join.results.rows] == [0, 0], "all rows are forgotten in the end"
     assert not any(len(source.waiting) for source in join.driver.merging.sources)
+
+
+def test_semi_rows_at_the_end_of_time_wait_for_each_other():
+    """The last time is a time like others: while a tuple is not complete there, an earlier row may still be found."""
+    schema = pa.schema({"id": pa.int64(), "ts": pa.int64()})
+    spec = build_spec(schema, schema, where="true", time="ts", window=1, how="semi", ordered=True, streaming=True)
+    times = np.full(2, 2**63 - 1)
+    rows = pa.record_batch([pa.array([0, 1]), pa.array(times)], schema=schema)
+    (step,) = Stamping(spec, 10).steps(Due((times, rows), (times[:1], rows[:1])), (None, None))
+    results = make_results(spec)
+    results.add(step)
+    found = [Found(np.array([1]), np.array([0]), (0, 0)), Found(np.array([0]), np.array([0]), (2, 1))]
+    assert [[row for batch in results.found(f) for row in batch["id"].to_pylist()] for f in found] == [[], [0, 1]]
 
 
 def seconds(*values, ids=None):

@@ -280,7 +280,7 @@ class SemiResults(Results):
             return NOTHING
         limit, first = self._complete_time(), facts.get("first", self._pending)
         # In order, another row may still get its first pair at the very time of the limit.
-        certain = first < limit if self.spec.ordered and limit != END else first <= limit
+        certain = first < limit if self.spec.ordered else first <= limit
         chosen, times = self._pending[certain], first[certain]
         self._pending = self._pending[~certain]
         facts.put("done", chosen, True)

@@ -23,6 +23,8 @@ from counterflow.kernels.vectors import Array, from_arrow_column
 from counterflow.spec.expression import Side, columns_of
 from counterflow.spec.join_spec import JoinSpec
 
+NEVER = END + 1  # the time of what follows when nothing does: after all times, also after the last one
+
 
 @dataclass(frozen=True)
 class Stamped:
@@ -192,7 +194,7 @@ class Stamping:
             side.bury(opposite_time)
 
     def _mark(self, numbers: Sequence[int], rank: int, next_times: Sequence[int | None], dead: Sequence[int]) -> Mark:
-        time = min((t for t in next_times if t is not None), default=END)
+        time = min((t for t in next_times if t is not None), default=NEVER)
         dead_numbers = [int(side.number(d)) for side, d in zip(self.sides, dead, strict=True)]
         return Mark((numbers[0], numbers[1]), rank, time, (dead[0], dead[1]), (dead_numbers[0], dead_numbers[1]))
 

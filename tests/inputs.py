@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+
+import counterflow as cf
+from counterflow.engines.simulated.windows import FORMS, LEAVING, Form, draw_window
+from counterflow.spec.windows import Window, resolve
 
 # One predicate of each kind that the split knows, over the columns of `tables()`.
 PREDICATES = {
@@ -29,33 +36,50 @@ PREDICATES = {
     "case": "CASE WHEN l.k = r.k THEN l.x >= r.x WHEN l.x > 2 THEN true END",
 }
 
+# One window of most kinds, for tests that cannot try many; the others draw from `windows()`.
 WINDOWS = {
     "duration": "3 seconds",
     "asymmetric": ("1 second", "4 seconds"),
     "zero": "0 seconds",
-    "rows": ("rows", 3, 3),
-    "mixed": ("rows and duration", 2, "2 seconds"),
+    "rows": (cf.rows(3), cf.rows(3)),
+    "mixed": (cf.rows(2), "2 seconds"),
     "unbounded": None,
     "one side unbounded": (None, "2 seconds"),
-    "open": ("open", "3 seconds"),
-    "before only": ("before", "3 seconds"),
+    "open": cf.window("3 seconds", closed=False),
+    "before only": cf.window(before="3 seconds"),
+    "zero and open": cf.window("0 seconds", closed=False),
+    "before only, open": cf.window(before="3 seconds", closed=False),
+    "after only, open": cf.window(after="3 seconds", closed=False),
+    "rows, then zero and open": cf.window(after=cf.rows(2), closed=False),
 }
 
 
-def window_of(name: str):
-    import counterflow as cf
+def window_of(name: str) -> Any:
+    return WINDOWS[name]
 
-    given = WINDOWS[name]
-    match given:
-        case ("rows", left, right):
-            return cf.rows(left), cf.rows(right)
-        case ("rows and duration", n, duration):
-            return cf.rows(n), duration
-        case ("open", duration):
-            return cf.window(duration, closed=False)
-        case ("before", duration):
-            return cf.window(before=duration)
-    return given
+
+def windows(unit: str = "seconds", forms: tuple[Form, ...] = FORMS) -> st.SearchStrategy[Any]:
+    """Any window that a call can ask for: of timestamps, or without a unit of integer times.
+
+    Half of them are such that rows leave both sides.
+    """
+    leaving = st.sampled_from([form for form in forms if form in LEAVING])
+    chance = st.randoms(use_true_random=False)
+    return st.builds(partial(draw_window, unit=unit), st.one_of(leaving, st.sampled_from(forms)), chance)
+
+
+def form_of(given: Any, integer_time: bool = True) -> Form:
+    """Return the form of a value of `window=`, from what the product makes of it."""
+    left, right = resolve(given, integer_time=integer_time)
+
+    def kind(side: Window) -> str:
+        if side.kind == "rows":
+            return "one row" if side.size == 1 else "few rows" if side.size < 100 else "many rows"
+        if side.kind == "unbounded":
+            return "unbounded"
+        return "zero" if side.size == 0 else "huge" if side.size > 10**15 else "short"
+
+    return Form(kind(left), kind(right), left.closed and right.closed)
 
 
 SCHEMA = pa.schema(
@@ -69,11 +93,14 @@ SCHEMA = pa.schema(
     }
 )
 
+START_S = 1_704_067_200  # the beginning of 2024
+SECONDS_MAX = 8
+
 _floats = st.one_of(
     st.none(), st.sampled_from([0.0, -0.0, 1.0, 1.5, 2.5, -3.0, float("nan"), float("inf"), -float("inf"), 1e300])
 )
 _row = st.tuples(
-    st.integers(0, 8),  # seconds
+    st.integers(0, SECONDS_MAX),
     st.one_of(st.none(), st.integers(-1, 3)),
     st.one_of(st.none(), st.integers(-5, 5)),
     _floats,
@@ -94,6 +121,41 @@ def table_of(rows: list[tuple]) -> pa.Table:
     data = {"id": range(len(rows)), "ts": [base + dt.timedelta(seconds=s) for s in columns[0]]}
     data |= dict(zip(("k", "x", "f", "s"), columns[1:], strict=True))
     return pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in data.items()}, schema=SCHEMA)
+
+
+# Where on the line of 64 bits the seconds of `tables()` are; None: they are timestamps.
+END = 2**63 - 1 - SECONDS_MAX
+CLOCKS: dict[str, Any] = {
+    "timestamps": None,
+    "integers": lambda second: second,
+    "the beginning of time": lambda second: second - 2**63,
+    "the end of time": lambda second: END + second,
+    "both ends of time": lambda second: END + second if second > SECONDS_MAX // 2 else second - 2**63,
+}
+
+
+def retimed(table: pa.Table, clock: str) -> pa.Table:
+    """The table with its times on this clock: in the same order, with the same ties."""
+    if CLOCKS[clock] is None:
+        return table
+    seconds = [int(time.timestamp()) - START_S for time in table["ts"].to_pylist()]
+    return table.set_column(1, "ts", pa.array([CLOCKS[clock](second) for second in seconds], pa.int64()))
+
+
+@st.composite
+def joins(
+    draw: st.DrawFn,
+    rows_max: int = 14,
+    kinds: Sequence[str] = tuple(PREDICATES),
+    forms: tuple[Form, ...] = FORMS,
+) -> tuple[pa.Table, pa.Table, dict[str, Any]]:
+    """Two tables on any clock, and what a call needs to join them: a predicate, and a window of any form."""
+    clock = draw(st.sampled_from(list(CLOCKS)))
+    is_integer = CLOCKS[clock] is not None
+    kind = draw(st.sampled_from([kind for kind in kinds if not (is_integer and kind == "time in the predicate")]))
+    left, right = (retimed(draw(tables(rows_max)), clock) for _ in range(2))
+    window = draw(windows("" if is_integer else "seconds", forms))
+    return left, right, dict(where=PREDICATES[kind], time="ts", window=window)
 
 
 BENCHMARK = "l.x BETWEEN r.a - 10 AND r.a + 10 AND l.y BETWEEN r.b - 10 AND r.b + 10"

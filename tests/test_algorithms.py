@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import counterflow as cf
+from counterflow.engines.simulated.windows import BOUNDED, draw_window
 from counterflow.protocols.machine import Segment
-from inputs import PREDICATES, table_of, tables, window_of
+from inputs import PREDICATES, joins, table_of
 from streams import THOROUGH
 from test_contract import HOWS, expected, results
 
@@ -35,17 +38,15 @@ def stream_of(table, cuts):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=60 if THOROUGH else 4, deadline=None, phases=EXPLORED)
 @given(
-    left=tables(30),
-    right=tables(30),
-    kind=st.sampled_from(["two bands", "two equalities", "inequality"]),
-    window=st.sampled_from(["duration", "asymmetric", "rows", "mixed"]),
+    inputs=joins(30, ["two bands", "two equalities", "inequality"], BOUNDED),
     workers=st.integers(1, 4),
     batch_rows=st.sampled_from([1, 5, 64]),
     waiting=st.sampled_from(["park", "yield", "spin"]),
     cuts=st.lists(st.integers(1, 30), max_size=6),
 )
-def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows, waiting, cuts):
-    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+def test_streams(algorithm, how, inputs, workers, batch_rows, waiting, cuts):
+    left, right, options = inputs
+    options |= dict(how=how, ordered=True)
     engine = engine_of(algorithm, workers, batch_rows, waiting=waiting)
     with cf.window_join(stream_of(left, cuts), stream_of(right, cuts[1:]), engine=engine, **options) as joined:
         got = [row for batch in joined for row in results(batch, how)]
@@ -55,19 +56,37 @@ def test_streams(algorithm, how, left, right, kind, window, workers, batch_rows,
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=60 if THOROUGH else 5, deadline=None, phases=EXPLORED)
 @given(
-    left=tables(40),
-    right=tables(40),
-    kind=st.sampled_from(["two bands", "residual"]),
-    window=st.sampled_from(["duration", "rows", "unbounded"]),
+    inputs=joins(40, ["two bands", "residual"]),
     how=st.sampled_from(HOWS),
     workers=st.integers(1, 8),
     access=st.sampled_from(["auto", "scan", "merge"]),
 )
-def test_tables(algorithm, left, right, kind, window, how, workers, access):
-    access = "auto" if access == "merge" and kind == "residual" else access  # it has no band
-    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+def test_tables(algorithm, inputs, how, workers, access):
+    left, right, options = inputs
+    access = "auto" if access == "merge" and options["where"] == PREDICATES["residual"] else access  # it has no band
+    options |= dict(how=how, ordered=True)
     got = cf.window_join(left, right, engine=engine_of(algorithm, workers, 7, access=access), **options)
     assert results(got, how) == expected(left, right, **options)
+
+
+@pytest.mark.parametrize("kind", ["tables", "streams"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ties_where_a_window_is_zero_and_open(algorithm, kind):
+    """A tuple of that side leaves as soon as it comes, but not before it has met those of its own time.
+
+    left    a b c       d e f
+    right         A B C       D E F
+    time    0     0     1     1          right ones leave at once; A meets a, b and c
+    """
+    rows = [(i // 5, 1, 5, 1.0, "a") for i in range(25)]
+    left = right = table_of(rows)
+    for form in [form for form in BOUNDED if "zero" in form.kinds and not form.closed]:
+        options = dict(where=PREDICATES["two bands"], time="ts", window=draw_window(form, random.Random(1), "seconds"))
+        inputs = (left, right) if kind == "tables" else (stream_of(left, [7, 13]), stream_of(right, [4]))
+        joined = cf.window_join(*inputs, engine=engine_of(algorithm, 3, 4), **options)
+        batches = [joined] if kind == "tables" else joined
+        got = Counter(row for batch in batches for row in results(batch, "inner"))
+        assert got == Counter(expected(left, right, **options)), form
 
 
 @pytest.mark.parametrize("where", ["l.k = r.k", "l.x < r.x - 1", "l.s LIKE r.s"])

@@ -18,14 +18,16 @@ import pyarrow as pa
 from hypothesis import given, settings
 
 import counterflow as cf
+from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.engines.spark import blobs, hosts, state
 from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.layout import Layout, choose_layout
 from counterflow.engines.spark.operator import CounterflowCell
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import pack
+from counterflow.engines.spark.routing import is_order_sensitive, pack
 from counterflow.spec.join_spec import build_spec
-from inputs import benchmark_inputs, table_of, tables
+from inputs import benchmark_inputs, table_of, tables, windows
+from test_cells import with_order
 from test_contract import expected
 
 
@@ -63,7 +65,8 @@ class Cell:
         operator = CounterflowCell(self.spec, layout)
         operator.init(self.handle)  # type: ignore[arg-type]
         key, clock = (layout.keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
-        sides = [(side, True, True, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
+        tables = [(side, self._ordered(table)) for side, table in (("left", left), ("right", right))]
+        sides = [(side, True, True, to_blob(t)) for side, t in tables if len(t)]
         rows = pd.DataFrame([*sides, ("none", True, True, None)], columns=["side", "stored", "counted", "payload"])
         frames = operator.handleInputRows(key, iter([rows]), clock)
         if stop_early:
@@ -73,6 +76,9 @@ class Cell:
         for timer in [t for t in self.handle.timers if t <= watermark_ms]:
             self._collect(operator.handleExpiredTimer(key, clock, None))
             self.handle.timers.remove(timer)
+
+    def _ordered(self, table: pa.Table) -> pa.Table:
+        return with_order(table) if is_order_sensitive(self.spec) else table
 
     def _collect(self, frames: Any) -> None:
         self.pairs += [from_blob(p) for frame in frames for p in frame["payload"] if p is not None]
@@ -88,9 +94,9 @@ def pairs_of(parts: list[pa.Table]) -> Counter:
 
 
 @settings(max_examples=60, deadline=None)
-@given(left=tables(40), right=tables(40), data=st.data())
-def test_any_batches_and_watermarks(left, right, data):
-    options = dict(where="l.k = r.k OR l.x > r.x", time="ts", window=("2 seconds", "3 seconds"))
+@given(left=tables(40), right=tables(40), window=windows(forms=BOUNDED), data=st.data())
+def test_any_batches_and_watermarks(left, right, window, data):
+    options = dict(where="l.k = r.k OR l.x > r.x", time="ts", window=window)
     cell = Cell(build_spec(left.schema, right.schema, **options))
     cuts = sorted(data.draw(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)))
     watermark, late_before, kept = 0, 0, ([], [])
@@ -111,6 +117,7 @@ def test_any_batches_and_watermarks(left, right, data):
             watermark * 1000,
             max(watermark, data.draw(st.integers(1_704_067_195_000, 1_704_067_206_000))),
         )
+    cell.batch(left[:0], right[:0], watermark + 10**8)  # rows of a row window wait for it
     want = expected(pa.concat_tables(kept[0]), pa.concat_tables(kept[1]), **options)
     assert pairs_of(cell.pairs) == Counter(want)
 

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+import counterflow as cf
+from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
 from counterflow.engines.spark.layout import choose_layout
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, WINDOWS, tables, window_of
+from inputs import START_S, joins, table_of
+from streams import examples
 from test_contract import HOWS, expected, results
-
-START_S = 1_704_067_200
-STREAM_WINDOWS = [name for name in WINDOWS if "unbounded" not in name]
 
 
 def with_order(table: pa.Table) -> pa.Table:
@@ -66,17 +66,12 @@ class Run:
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("window", STREAM_WINDOWS)
-@settings(max_examples=25, deadline=None)
-@given(
-    left=tables(20),
-    right=tables(20),
-    where=st.sampled_from(list(PREDICATES.values())),
-    ordered=st.booleans(),
-    data=st.data(),
-)
-def test_any_batches_and_watermarks(window, how, left, right, where, ordered, data):
-    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=ordered)
+@settings(max_examples=examples(600), deadline=None)
+@given(inputs=joins(20, forms=BOUNDED), ordered=st.booleans(), data=st.data())
+def test_any_batches_and_watermarks(how, inputs, ordered, data):
+    left, right, options = inputs
+    options |= dict(how=how, ordered=ordered)
+    times = st.sampled_from([0, *times_of(left).tolist(), *times_of(right).tolist()])
     run = Run(build_spec(left.schema, right.schema, **options), how)
     kept: tuple[list, list] = ([], [])
     start = (0, 0)
@@ -89,8 +84,7 @@ def test_any_batches_and_watermarks(window, how, left, right, where, ordered, da
             kept[side].append(part)
         if data.draw(st.booleans()):
             run.rebuild()
-        half_seconds = data.draw(st.one_of(st.none(), st.integers(-2, 22)))
-        moved = BEGIN if half_seconds is None else START_S * 1_000_000 + half_seconds * 500_000
+        moved = data.draw(st.one_of(st.just(BEGIN), st.builds(int.__add__, times, st.integers(-1, 1))))
         run.step(*parts, max(run.watermark, moved))
     run.step(left.slice(0, 0), right.slice(0, 0), END)
     want = expected(pa.concat_tables(kept[0]), pa.concat_tables(kept[1]), **options)
@@ -100,8 +94,6 @@ def test_any_batches_and_watermarks(window, how, left, right, where, ordered, da
 
 
 def one(second: float, x: int = 1) -> pa.Table:
-    from inputs import table_of
-
     table = table_of([(0, 1, x, 1.0, "a")])
     at = pa.array([int((START_S + second) * 1_000_000)], table.schema.field("ts").type)
     return table.set_column(1, "ts", at)
@@ -119,6 +111,16 @@ def test_an_unmatched_row_comes_as_soon_as_it_is_due(ordered, due):
     for second in range(1, 20):
         run.step(NONE, NONE, (START_S + second) * 1_000_000)
         assert len(run.out) == (second >= due)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_tie_is_a_match_where_the_right_window_is_zero_and_open(how):
+    """The right row leaves at once, but not before it has met the left one of its own time."""
+    options = dict(where="l.x = r.x", time="ts", window=cf.window(after=cf.rows(2), closed=False), how=how)
+    run = Run(build_spec(NONE.schema, NONE.schema, **options), how)
+    run.step(one(10), one(10), START_S * 1_000_000)
+    run.step(NONE, NONE, END)
+    assert run.out == expected(one(10), one(10), **options)
 
 
 def test_a_semi_row_comes_with_its_first_pair():

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, WINDOWS, table_of, tables, window_of
+from inputs import PREDICATES, joins, table_of, tables
 from interpreted import SEARCHES, searching
+from streams import examples
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 TIME_US = 1_000_000
@@ -38,17 +39,11 @@ def results(table, how):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("window", WINDOWS)
-@settings(max_examples=20, deadline=None)
-@given(
-    left=tables(),
-    right=tables(),
-    where=st.sampled_from(list(PREDICATES.values())),
-    batch_rows=st.integers(1, 20),
-    search=st.sampled_from(SEARCHES),
-)
-def test_in_process_every_window_and_how(window, how, left, right, where, batch_rows, search):
-    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=True)
+@settings(max_examples=examples(600), deadline=None)
+@given(inputs=joins(), batch_rows=st.integers(1, 20), search=st.sampled_from(SEARCHES))
+def test_in_process_every_window_and_how(how, inputs, batch_rows, search):
+    left, right, options = inputs
+    options |= dict(how=how, ordered=True)
     with searching(search):
         got = cf.window_join(left, right, engine=cf.Local(batch_rows=batch_rows), **options)
     assert results(got, how) == expected(left, right, **options)
@@ -65,18 +60,16 @@ def test_in_process_every_predicate(predicate, left, right, search):
 
 
 @pytest.mark.parametrize("algorithm", ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
-    left=tables(),
-    right=tables(),
-    kind=st.sampled_from(["two bands", "two equalities", "inequality", "residual"]),
-    window=st.sampled_from(list(WINDOWS)),
+    inputs=joins(kinds=["two bands", "two equalities", "inequality", "residual"]),
     how=st.sampled_from(HOWS),
     nodes=st.integers(1, 5),
     seed=st.integers(0, 1 << 32),
 )
-def test_simulated(algorithm, left, right, kind, window, how, nodes, seed):
-    options = dict(where=PREDICATES[kind], time="ts", window=window_of(window), how=how, ordered=True)
+def test_simulated(algorithm, inputs, how, nodes, seed):
+    left, right, options = inputs
+    options |= dict(how=how, ordered=True)
     engine = cf.Simulated(algorithm, nodes=None if algorithm == "kang" else nodes, seed=seed)
     assert results(cf.window_join(left, right, engine=engine, **options), how) == expected(left, right, **options)
 

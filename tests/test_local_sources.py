@@ -21,7 +21,8 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from inputs import PREDICATES, tables, typed_table, window_of
+from counterflow.engines.simulated.windows import BOUNDED
+from inputs import PREDICATES, tables, typed_table, windows
 from live import (
     ALL,
     LEFT,
@@ -42,7 +43,7 @@ from live import (
     threads_end,  # noqa: F401  runs after each test
     wait_until,
 )
-from test_local_streams import BOUNDED, HOWS, one_batch, rows_of
+from test_local_streams import HOWS, one_batch, rows_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -110,7 +111,7 @@ def test_files_that_cannot_be_read(tmp_path):
     left=tables(),
     right=tables(),
     where=st.sampled_from(list(PREDICATES.values())),
-    window=st.sampled_from(BOUNDED),
+    window=windows(forms=BOUNDED),
     ordered=st.booleans(),
     cuts=st.lists(st.integers(1, 6), min_size=1, max_size=4),
     sources=st.integers(1, 3),
@@ -118,7 +119,7 @@ def test_files_that_cannot_be_read(tmp_path):
 )
 def test_streams_are_tables(how, left, right, where, window, ordered, cuts, sources, buffer_rows):
     """Differential test: through threads and small buffers, with disorder inside the delay, as two tables."""
-    options = dict(where=where, time="ts", window=window_of(window), how=how, ordered=ordered)
+    options = dict(where=where, time="ts", window=window, how=how, ordered=ordered)
 
     def side(given):
         found = []

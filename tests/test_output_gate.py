@@ -19,7 +19,7 @@ from counterflow.protocols.machine import Design, Outbox
 from counterflow.protocols.output_gate import sort_results
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
-from inputs import table_of, tables, window_of
+from inputs import joins, table_of, window_of
 from nodes import Pairs, Stepped, feeding, pairs_by_schedule, pairs_on_threads
 from streams import THOROUGH
 from test_protocols import EXPLORED, check
@@ -42,28 +42,16 @@ def gates(draw):
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=300 if THOROUGH else 15, deadline=None, phases=EXPLORED)
-@given(
-    design=gates(),
-    left=tables(24),
-    right=tables(24),
-    window=st.sampled_from(["duration", "rows", "mixed", "unbounded"]),
-    seed=st.integers(0, 2**32),
-)
-def test_any_schedule(kind, design, left, right, window, seed):
-    check(pairs_by_schedule, design, kind, left, right, window, seed)
+@given(design=gates(), data=st.data(), seed=st.integers(0, 2**32))
+def test_any_schedule(kind, design, data, seed):
+    check(pairs_by_schedule, design, *data.draw(joins(24, [kind])), seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=100 if THOROUGH else 6, deadline=None, phases=EXPLORED)
-@given(
-    design=gates(),
-    left=tables(60),
-    right=tables(60),
-    window=st.sampled_from(["duration", "unbounded"]),
-    seed=st.integers(0, 2**32),
-)
-def test_threads(kind, design, left, right, window, seed):
-    check(pairs_on_threads, design, kind, left, right, window, seed)
+@given(design=gates(), data=st.data(), seed=st.integers(0, 2**32))
+def test_threads(kind, design, data, seed):
+    check(pairs_on_threads, design, *data.draw(joins(60, [kind])), seed)
 
 
 @pytest.mark.parametrize("outbox_rows", [1, 3])

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from counterflow.protocols.machine import Design
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, tables, window_of
+from inputs import joins
 from nodes import pairs_by_schedule, pairs_on_threads
 from streams import THOROUGH
 
@@ -46,33 +46,21 @@ def designs(draw, algorithm, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=EXAMPLES, deadline=None, phases=EXPLORED)
-@given(
-    data=st.data(),
-    left=tables(24),
-    right=tables(24),
-    window=st.sampled_from(["duration", "asymmetric", "zero", "rows", "mixed", "unbounded", "open"]),
-    seed=st.integers(0, 2**32),
-)
-def test_any_schedule(algorithm, kind, data, left, right, window, seed):
-    check(pairs_by_schedule, data.draw(designs(algorithm, kind)), kind, left, right, window, seed)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_any_schedule(algorithm, kind, data, seed):
+    check(pairs_by_schedule, data.draw(designs(algorithm, kind)), *data.draw(joins(24, [kind])), seed)
 
 
 @pytest.mark.parametrize("kind", ["two bands", "two equalities", "inequality"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=EXAMPLES // 2, deadline=None, phases=EXPLORED)
-@given(
-    data=st.data(),
-    left=tables(60),
-    right=tables(60),
-    window=st.sampled_from(["duration", "rows", "mixed", "unbounded"]),
-    seed=st.integers(0, 2**32),
-)
-def test_threads(algorithm, kind, data, left, right, window, seed):
-    check(pairs_on_threads, data.draw(designs(algorithm, kind)), kind, left, right, window, seed)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_threads(algorithm, kind, data, seed):
+    check(pairs_on_threads, data.draw(designs(algorithm, kind)), *data.draw(joins(60, [kind])), seed)
 
 
-def check(join, design, kind, left, right, window, seed):
-    spec = build_spec(left.schema, right.schema, where=PREDICATES[kind], time="ts", window=window_of(window))
+def check(join, design, left, right, options, seed):
+    spec = build_spec(left.schema, right.schema, **options)
     design = Design(**{**vars(design), "nullable": spec.has_null_matches})
     expected = sorted((le, ri) for le, ri, _ in reference_pairs(spec, left, right))
     assert join(spec, left, right, design, seed) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,15 @@ from counterflow.cli import main
 from counterflow.engines.simulated.campaign import run_many
 from counterflow.engines.simulated.cases import ALGORITHMS, random_case
 from counterflow.engines.simulated.exhaustive import ALGORITHMS as SEARCHED
-from counterflow.engines.simulated.exhaustive import explore, small_case
+from counterflow.engines.simulated.exhaustive import WINDOWS, explore, small_case
 from counterflow.engines.simulated.schedules import KINDS
 from counterflow.engines.simulated.shrink import shrink
 from counterflow.engines.simulated.simulation import Schedule, Simulation
+from counterflow.engines.simulated.windows import FORMS
+from counterflow.engines.simulated.words import MISSED
 from counterflow.protocols import machine
-from inputs import table_of
-from mutants import MUTANTS, hunt
+from inputs import form_of, table_of
+from mutants import MUTANTS, horizons_beyond_what_has_arrived, hunt
 from streams import THOROUGH
 
 
@@ -54,9 +57,10 @@ def test_all_algorithms_under_many_schedules():
     assert report["schedules"] == sum(report["algorithms"].values()) == (25_200 if THOROUGH else 2_520)
 
 
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("algorithm, batch_rows", [*((name, 1) for name in SEARCHED), ("llhj", 2)])
-def test_all_interleavings(algorithm, batch_rows):
-    case = small_case(algorithm, tuples=3 if THOROUGH else 2)
+def test_all_interleavings(algorithm, batch_rows, window):
+    case = small_case(algorithm, tuples=3 if THOROUGH else 2, window=window)
     found = explore(replace(case, batch_rows=batch_rows))
     assert found.ok, found.detail
     assert found.states > found.ends > 0
@@ -89,6 +93,19 @@ def test_the_search_finds_it_too(broken):
     found = explore(case, broken[0])
     assert not found.ok
     assert Simulation(case, broken[0]).replay(found.trace).failure == found.failure
+
+
+@pytest.mark.parametrize("algorithm", ["handshake", "llhj", "dpjoin"])
+def test_the_search_finds_a_horizon_beyond_what_has_arrived(algorithm):
+    with horizons_beyond_what_has_arrived():
+        found = explore(small_case(algorithm, tuples=2, window="zero and open for right tuples"))
+    assert found.failure == MISSED
+
+
+def test_cases_have_every_form_of_window():
+    """Any window that a call can ask for is drawn, often enough that a short campaign has it."""
+    drawn = Counter(form_of(random_case(seed).window) for seed in range(1500))
+    assert set(drawn) == set(FORMS)
 
 
 def test_command(simulate):

@@ -93,10 +93,18 @@ def test_garbage_collection_ends_it():
         break  # the only reference was the loop's
     gc.collect()
     assert all(c.wait(WAIT_SECONDS) for c in closed)
-    punctuated = cf.window_join(cf.stream(endless()), cf.stream(endless()), **NEAR).punctuated()
+
+
+def test_closing_its_punctuated_results_ends_it():
+    """The generator has the only reference to the join."""
+    closed = [threading.Event(), threading.Event()]
+    punctuated = cf.window_join(*(cf.stream(endless(closed=c)) for c in closed), **NEAR).punctuated()
     next(punctuated)
+    assert ours() and not any(c.is_set() for c in closed)
     punctuated.close()
-    del punctuated
+    gc.collect()
+    assert all(c.wait(WAIT_SECONDS) for c in closed)
+    wait_until(lambda: not ours())
 
 
 def test_garbage_in_a_cycle_is_collected_too():
@@ -323,8 +331,17 @@ def test_drop_results():
     broken = cf.window_join(cf.stream(failing(LEFT, OSError("gone"))), cf.stream(RIGHT), engine=engine, **NEAR)
     with pytest.raises(OSError, match="gone"):
         list(broken)
-    for stopped in (cf.window_join(cf.stream(endless()), cf.stream(endless()), engine=engine, **NEAR),):
-        next(stopped)
+
+
+def test_a_join_that_drops_results_can_be_closed():
+    """Its driver never waits for the consumer, so it must look for the end by itself."""
+    closed = [threading.Event(), threading.Event()]
+    engine = cf.Local(overflow="drop_results", buffer_rows=100)
+    joined = cf.window_join(*(cf.stream(endless(closed=c)) for c in closed), engine=engine, **NEAR)
+    assert next(joined).num_rows
+    wait_until(lambda: joined.metrics()["results_dropped"] > 0)
+    joined.close()
+    assert all(c.is_set() for c in closed) and not ours()
 
 
 @pytest.mark.parametrize("how", HOWS)

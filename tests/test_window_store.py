@@ -18,8 +18,9 @@ import counterflow as cf
 from counterflow.kernels import pairs as pairs_module
 from counterflow.kernels.compiled import window as window_module
 from counterflow.kernels.compiled.predicate import CompiledPredicate
-from counterflow.kernels.evaluate import matches
 from counterflow.kernels.store import Batch, WindowStore, predicate_columns
+from counterflow.reference.evaluate import Row, evaluate
+from counterflow.reference.tables import tuples_of
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, SCHEMA, table_of, tables
 from interpreted import SEARCHES, searching
@@ -55,14 +56,14 @@ def widened(table: pa.Table) -> pa.Table:
 
 
 class Model:
-    """A window as a list: what the store has to agree with."""
+    """A window as a list, searched pair by pair with the reference's evaluator: what the store has to agree with."""
 
     def __init__(self, where: str, side: str, **options) -> None:
         schema = widened(SCHEMA.empty_table()).schema
         self.spec = build_spec(schema, schema, where=where, time="ts", window=None)
         self.side = side
         self.store = WindowStore(side, self.spec.predicate, self.spec.parts, **options)
-        self.rows: list[tuple[int, int, pa.Table]] = []  # coordinate, id, the row
+        self.rows: list[tuple[int, int, Row]] = []  # coordinate, id, the row
         self.ids = 0
 
     def batch(self, side: str, table: pa.Table, at: list[int], low: list[int], high: list[int]) -> Batch:
@@ -74,30 +75,26 @@ class Model:
     def append(self, table: pa.Table, at: list[int]) -> None:
         batch = self.batch(self.side, table, at, at, at)
         self.store.append(batch)
-        self.rows += [
-            (int(a), int(i), table.slice(k, 1)) for k, (a, i) in enumerate(zip(batch.at, batch.rows, strict=True))
-        ]
+        self.rows += zip(batch.at.tolist(), batch.rows.tolist(), self.values(self.side, table), strict=True)
+
+    def values(self, side: str, table: pa.Table) -> list[Row]:
+        return [tuple_.row for tuple_ in tuples_of(self.spec, self.spec.side(side), widened(table))]
 
     def check(self, table: pa.Table, low: list[int], high: list[int]) -> int:
         opposite = "right" if self.side == "left" else "left"
         probing = self.batch(opposite, table, low, low, high)
         found = sorted((int(p), int(i)) for ps, ids in self.store.probe(probing) for p, i in zip(ps, ids, strict=True))
-        assert found == self.expected(probing)
+        assert found == self.expected(self.values(opposite, table), low, high)
         return len(found)
 
-    def expected(self, probing: Batch) -> list[tuple[int, int]]:
-        if not self.rows or not len(probing):
-            return []
-        columns = predicate_columns(
-            self.spec.predicate, self.side, widened(pa.concat_tables(t for _, _, t in self.rows))
-        )
-        p, s = (a.ravel() for a in np.meshgrid(np.arange(len(probing)), np.arange(len(self.rows)), indexing="ij"))
-        at = np.array([a for a, _, _ in self.rows])[s]
-        inside = np.flatnonzero((at >= probing.low[p]) & (at <= probing.high[p]))
-        p, s = p[inside], s[inside]
-        sides = (columns, probing.columns, s, p) if self.side == "left" else (probing.columns, columns, p, s)
-        hit = matches(self.spec.predicate, *sides)
-        return sorted(zip(p[hit].tolist(), [self.rows[i][1] for i in s[hit]], strict=True))
+    def expected(self, probing: list[Row], low: list[int], high: list[int]) -> list[tuple[int, int]]:
+        found = []
+        for p, probe in enumerate(probing):
+            for at, id_, row in self.rows:
+                left, right = (row, probe) if self.side == "left" else (probe, row)
+                if low[p] <= at <= high[p] and evaluate(self.spec.predicate, left, right) is True:
+                    found.append((p, id_))
+        return sorted(found)
 
     def expire(self, before: int) -> None:
         self.store.expire(before)
@@ -226,7 +223,7 @@ def numbers(n: int, seed: int, **columns) -> pa.Table:
 
 
 def compiled_store(where: str, stored: pa.Table, probing: pa.Table, window: int, **options) -> WindowStore:
-    """Batches of both through a compiled window of so many rows; each batch's pairs are recomputed with numpy."""
+    """Batches of both through a compiled window of `window` rows; each batch's pairs are recomputed (PLAIN)."""
     spec = build_spec(stored.schema, probing.schema, where=where, time="ts", window=None)
     store = WindowStore("left", spec.predicate, spec.parts, compile_after=0, **options)
     left = predicate_columns(spec.predicate, "left", stored)
@@ -241,7 +238,7 @@ def compiled_store(where: str, stored: pa.Table, probing: pa.Table, window: int,
         p, s = (a.ravel() for a in np.meshgrid(rows, np.arange(max(low[0], 0), high[-1] + 1), indexing="ij"))
         inside = (s > p - window) & (s <= p)
         p, s = p[inside], s[inside]
-        hit = matches(spec.predicate, left, right, s, p)
+        hit = _plain_hits(where, stored, probing, s, p)
         assert found == sorted(zip((p[hit] - begin).tolist(), s[hit].tolist(), strict=True))
         store.expire(int(rows[-1]) - window + 2)
     assert store.is_compiled
@@ -266,6 +263,33 @@ def _strange(rng, n):
 
 
 BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
+
+
+def _plain_hits(where: str, left: pa.Table, right: pa.Table, s: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Return which pairs match. A NULL in any column of PLAIN's predicates is no match."""
+    sides = [{name: table[name].to_numpy()[i] for name in table.column_names} for table, i in ((left, s), (right, p))]
+    hit = PLAIN[where](*sides)
+    for table, i in ((left, s), (right, p)):
+        for column in table.columns:
+            hit = hit & column.is_valid().to_numpy()[i]
+    return hit
+
+
+def _at_least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """As in Spark: NaN equals itself and is more than any number."""
+    return np.isnan(a) | (~np.isnan(b) & (a >= b))
+
+
+# What the compiled windows' predicates mean, written by hand: nothing here calls the code that is tested.
+PLAIN = {
+    BANDS: lambda a, b: (abs(a["x"] - b["x"]) <= 10) & (abs(a["y"] - b["y"]) <= 10),
+    "l.f BETWEEN r.f - 1 AND r.f + 1": lambda a, b: _at_least(a["f"], b["f"] - 1) & _at_least(b["f"] + 1, a["f"]),
+    "l.x < r.x - 1995": lambda a, b: a["x"] < b["x"] - 1995,
+    "l.x < r.x - 100": lambda a, b: a["x"] < b["x"] - 100,
+    "l.y * r.y > 5 AND l.y * r.y > 6": lambda a, b: a["y"] > 6 / b["y"],  # positive, and their product is large
+    "l.k = r.k": lambda a, b: a["k"] == b["k"],
+    "abs(l.x - r.x) <= 1": lambda a, b: abs(a["x"] - b["x"]) <= 1,
+}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ those of `reference` on the rows that were not late.
 from __future__ import annotations
 
 import copy
+import zlib
 from collections import Counter
 from decimal import Decimal
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.layout import Layout, choose_layout
 from counterflow.engines.spark.operator import CounterflowCell
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import pack
+from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive, pack
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, table_of, tables
 from test_contract import expected
@@ -47,6 +48,13 @@ class FakeHandle:
         self.timers.add(at)
 
 
+def hashed(spec: Any, table: pa.Table) -> pa.Table:
+    """The rows as `pack` sends them: each with a hash, and with its stream's number where order matters."""
+    ties = [zlib.crc32(repr(row).encode()) for row in table.to_pylist()]
+    table = table.append_column(TIE, pa.array(ties, pa.int64()))
+    return table.append_column(SOURCE, pa.array([0] * len(table))) if is_order_sensitive(spec) else table
+
+
 def layout_of(spec: Any, name: str = "1x1") -> Layout:
     return choose_layout(spec, Spark(layout=name), 1)
 
@@ -54,16 +62,26 @@ def layout_of(spec: Any, name: str = "1x1") -> Layout:
 class Cell:
     """Runs micro-batches as Spark does: rows first, then timers that the watermark has passed."""
 
-    def __init__(self, spec: Any, handle: FakeHandle | None = None) -> None:
-        self.spec, self.handle = spec, handle or FakeHandle()
+    def __init__(self, spec: Any) -> None:
+        self.spec, self.handle = spec, FakeHandle()
+        self.operator = CounterflowCell(spec, layout_of(spec))
         self.pairs: list[pa.Table] = []
 
-    def batch(self, left: pa.Table, right: pa.Table, watermark_ms: int, stop_early: bool = False) -> None:
-        layout = layout_of(self.spec)
-        operator = CounterflowCell(self.spec, layout)
+    def attempt(self) -> Cell:
+        """Another run of the task, on a copy of the state."""
+        other = copy.copy(self)
+        other.handle, other.pairs = copy.deepcopy(self.handle), []
+        return other
+
+    def batch(
+        self, left: pa.Table, right: pa.Table, watermark_ms: int, stop_early: bool = False, delivered: Any = None
+    ) -> None:
+        """`delivered` says in which order and in which messages a shuffle brings the rows."""
+        operator = copy.copy(self.operator)  # Spark sends it anew for each task
         operator.init(self.handle)  # type: ignore[arg-type]
-        key, clock = (layout.keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
-        sides = [(side, True, True, to_blob(t)) for side, t in (("left", left), ("right", right)) if len(t)]
+        key, clock = (operator.layout.keys[0],), SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark_ms)
+        messages = [(side, hashed(self.spec, t)) for side, t in (("left", left), ("right", right)) if len(t)]
+        sides = [(side, True, True, to_blob(t)) for side, t in (delivered or list)(messages)]
         rows = pd.DataFrame([*sides, ("none", True, True, None)], columns=["side", "stored", "counted", "payload"])
         frames = operator.handleInputRows(key, iter([rows]), clock)
         if stop_early:
@@ -79,7 +97,7 @@ class Cell:
 
     @property
     def directory(self) -> Any:
-        return state.read_directory(self.handle.value[0], CounterflowCell(self.spec, layout_of(self.spec)).fingerprint)
+        return state.read_directory(self.handle.value[0], self.operator.fingerprint)
 
 
 def pairs_of(parts: list[pa.Table]) -> Counter:
@@ -101,8 +119,7 @@ def test_any_batches_and_watermarks(left, right, data):
         if data.draw(st.booleans()):
             hosts.HOST.clear()  # another worker: everything is read back
         if data.draw(st.booleans()):  # a first attempt of the task, whose state is never committed
-            lost = Cell(cell.spec, copy.deepcopy(cell.handle))
-            lost.batch(*parts, watermark, stop_early=data.draw(st.booleans()))
+            cell.attempt().batch(*parts, watermark, stop_early=data.draw(st.booleans()))
         cell.batch(*parts, watermark)
         for side, part in enumerate(parts):
             times = part["ts"].cast("int64").to_pylist()
@@ -122,7 +139,7 @@ def test_an_attempt_that_stores_nothing_new_is_not_believed():
     cell = Cell(build_spec(rows[0].schema, rows[0].schema, **options))
     start = 1_704_067_200_000
     cell.batch(rows[0], rows[0], start)
-    Cell(cell.spec, copy.deepcopy(cell.handle)).batch(rows[1], rows[1], start + 500_000)
+    cell.attempt().batch(rows[1], rows[1], start + 500_000)
     cell.batch(rows[1], rows[1], start + 500_000)
     assert sum(len(part) for part in cell.pairs) == 2
 

@@ -109,16 +109,21 @@ class _Inputs:
         parts = []
         for side in SIDES:
             for source, frame in enumerate(self.frames(side)):
-                if is_order_sensitive(spec):
-                    frame = frame.withColumn(TIE, F.xxhash64(*map(_hashable, frame.schema.fields)))
-                parts.append(frame.mapInArrow(pack(spec, layout, side, source), PACKED))
+                tied = self.streaming or is_order_sensitive(spec)
+                if tied:
+                    frame = frame.withColumn(TIE, F.xxhash64(*(c for f in frame.schema.fields for c in _hashed(f))))
+                parts.append(frame.mapInArrow(pack(spec, layout, side, source, tied), PACKED))
         return functools.reduce(lambda a, b: a.union(b), parts)
 
 
-def _hashable(field: StructField) -> Any:
+def _hashed(field: StructField) -> Iterator[Any]:
+    """What a row's hash is made of: each column, and whether it is NULL, since Spark's hash passes over NULLs."""
     column = F.col(f"`{field.name.replace('`', '``')}`")
-    has_map = "map<" in field.dataType.simpleString()  # Spark refuses to hash maps
-    return F.to_json(F.struct(column)) if has_map else column
+    kind = field.dataType.simpleString()
+    # Spark refuses to hash maps and variants, and hashes collated strings that are equal but not the same alike.
+    yield F.to_json(F.struct(column)) if any(word in kind for word in ("map<", "variant", "collate")) else column
+    if field.nullable:
+        yield column.isNull()
 
 
 def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:

@@ -31,7 +31,8 @@ PACKED_ARROW = pa.schema(
 HEARTBEAT = "none"  # the side of a message that carries no rows: it only lets every cell see every batch
 
 # Where results depend on the order of rows, it is (time, side, source, tie): the physical stream's number, and a hash
-# of the whole row in place of its position, which a distributed stream does not have.
+# of the whole row in place of its position, which a distributed stream does not have. The rows of every stream bring
+# their hash, so that a cell can bring them into one order before it writes them (`state.in_one_order`).
 RESERVED = "_counterflow_"
 SOURCE, TIE = f"{RESERVED}source", f"{RESERVED}tie"
 
@@ -54,12 +55,12 @@ class Message:
 
 
 def pack(
-    spec: JoinSpec, layout: Layout, side: Side, source: int = 0
+    spec: JoinSpec, layout: Layout, side: Side, source: int = 0, tied: bool = False
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Of one physical stream of a side. Where order matters its rows carry their TIE as the last column."""
+    """Return the function that packs a physical stream. `tied`: its rows carry their TIE as the last column."""
     side_spec = spec.side(side)
     schema = side_spec.schema
-    if is_order_sensitive(spec):
+    if tied:
         schema = schema.append(pa.field(TIE, pa.int64()))
 
     def counterflow_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +68,7 @@ def pack(
         yield _packed(layout, [Message(cell, HEARTBEAT) for cell in range(layout.cells)])
         for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
             table = table if table.schema == schema else table.cast(schema)
-            if TIE in table.schema.names:
+            if is_order_sensitive(spec):
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
             for messages in _sendable(_messages(spec, layout, side_spec, table)):
                 yield _packed(layout, messages)

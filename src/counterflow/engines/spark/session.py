@@ -27,15 +27,6 @@ SETTINGS = {
     "spark.log.level": "WARN",
 }
 
-# On a local disk, plain file renames take a third off a micro-batch. The class has moved since Spark 4.0.
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-STREAMING = "org.apache.spark.sql.execution.streaming"
-
-
-def _file_manager(version: str) -> str:
-    package = STREAMING if version.startswith("4.0") else f"{STREAMING}.checkpointing"
-    return f"{package}.FileSystemBasedCheckpointFileManager"
-
 
 def local_session(
     app: str,
@@ -52,12 +43,11 @@ def local_session(
     """
     ensure_java()
     try:
-        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError("Spark is not installed: pip install 'counterflow[spark,java]'") from error
     builder = SparkSession.builder.master(master or f"local[{cores or '*'}]").appName(app)
-    for key, value in {**SETTINGS, FILE_MANAGER: _file_manager(pyspark.__version__), **(settings or {})}.items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     if partitions is not None:
         builder = builder.config("spark.sql.shuffle.partitions", str(partitions))

@@ -210,3 +210,26 @@ def test_a_warm_batch_reads_nothing_back(spark, tmp_path):
     cells = cf.query_metrics(query)["cells"]
     assert [cell["cell"] for cell in cells] == [0, 1, 2, 3]
     assert sum(cell["state_rows_left"] for cell in cells) == 2 * 80
+
+
+def test_a_batch_with_two_actions_stays_hot(spark, tmp_path):
+    """`if df.isEmpty()` before the write runs each batch twice, the first time only in part: the answer is the same."""
+    batches = [rows(*((b, k) for k in range(10)), first=10 * b) for b in range(6)]
+    for side in ("left", "right"):
+        write_batches(tmp_path / side, batches)
+    streams = [read_stream(spark, tmp_path / side, batches[0]) for side in ("left", "right")]
+    joined = cf.window_join(*streams, where="l.k = r.k", time="ts", window="1 hour", engine=cf.Spark(layout="2x2"))
+    found = Counter()
+
+    def write(frame, batch):
+        if not frame.isEmpty():
+            found.update((row.id, row.id_right) for row in frame.collect())
+
+    sink = joined.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    want = cf.window_join(*[pa.concat_tables(batches)] * 2, where="l.k = r.k", time="ts", window="1 hour")
+    assert found == Counter(zip(want["id"].to_pylist(), want["id_right"].to_pylist(), strict=True))
+    observed = [row.asDict() for p in query.recentProgress for row in p["observedMetrics"].values()]
+    totals = {name: sum(o[name] or 0 for o in observed) for name in ("hot_hits", "rebuilds", "chunks_read")}
+    assert totals["rebuilds"] == 0 and totals["chunks_read"] == 0 and totals["hot_hits"] >= 4 * 5

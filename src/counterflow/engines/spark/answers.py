@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
+from counterflow.engines.spark.hot_files import local_directory, private_folder
 from counterflow.spec.expression import Side
 
 MEMORY_BYTES_MAX = 64 << 20  # of one answer; what is beyond goes to a file without a name
@@ -40,7 +41,8 @@ class Answer:
 
     def _written(self, blob: bytes) -> tuple[int, int]:
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the answer
+            folder = private_folder(local_directory() / "answers")
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it lives as long as the answer
         begin = self._file.seek(0, os.SEEK_END)
         self._file.write(blob)
         self._file.flush()

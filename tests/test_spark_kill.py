@@ -13,8 +13,10 @@ import datetime as dt
 import os
 import random
 import re
+import shutil
 import time
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,6 +141,7 @@ def test_a_stop_between_the_state_s_commit_and_the_batch_s(with_file_manager, tm
     for number in range(3):
         run_available(join(with_file_manager, tmp_path, layout, how), tmp_path)
         forget_last_commit(tmp_path)
+        lose_hot_copies(with_file_manager)
         for files in hidden:  # the next run has one more batch
             files[number].rename(files[number].with_name(files[number].name[1:]))
     run_available(join(with_file_manager, tmp_path, layout, how), tmp_path)
@@ -163,6 +166,12 @@ def forget_last_commit(folder) -> None:
         path.unlink()  # of the batch without rows
     for path in (folder / "checkpoint/state").rglob(f".{newest + 1}.changelog*"):
         path.unlink()
+
+
+def lose_hot_copies(spark) -> None:
+    """As after a restart on another machine: nothing is left but the checkpoint."""
+    for folder in Path(spark.conf.get("spark.local.dir")).glob("blockmgr-*/counterflow"):
+        shutil.rmtree(folder)
 
 
 def test_driver_and_full_disk(spark, tmp_path, inputs, rng):

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from counterflow.engines.spark.java import private_temporary_directory
+from counterflow.folders import private_temporary_directory
 
 DIGEST_BYTES = 16
 HALF_WRITTEN_S = 60  # a file that somebody may still be writing

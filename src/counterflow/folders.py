@@ -101,17 +101,22 @@ def _attempts() -> Iterator[Path | OSError]:
 
 
 def _given(folder: str) -> Path:
-    expanded = os.path.expanduser(folder)
-    if expanded.startswith("~"):
-        raise FileNotFoundError(f"{folder} is below a home directory that is not known")
-    return Path(expanded).absolute()
+    """Return the folder that was asked for; `~`, which no shell has replaced, is the home directory."""
+    first, _, below = folder.partition("/")
+    if first == "~":
+        return _home() / below
+    if first.startswith("~"):
+        raise FileNotFoundError(f"{folder} begins with another user's home: give the whole path")
+    return Path(folder).absolute()
 
 
 def _user_cache() -> Path:
     """Return the user's cache folder. A relative XDG_CACHE_HOME is to be ignored, says its specification."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(configured):
-        return Path(configured) / NAME
+    return (Path(configured) if os.path.isabs(configured) else _home() / ".cache") / NAME
+
+
+def _home() -> Path:
     home = os.environ.get("HOME", "")
     if not home:
         try:
@@ -120,4 +125,4 @@ def _user_cache() -> Path:
             raise FileNotFoundError("HOME is not set, and this user has no home directory") from None
     if not os.path.isabs(home):
         raise FileNotFoundError(f"HOME is {home!r}, which is no absolute path")
-    return Path(home) / ".cache" / NAME
+    return Path(home)

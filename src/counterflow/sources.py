@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 PACKAGE = __name__.partition(".")[0]
 # Wherever they stand: one that is found in a comment costs nothing but a module more.
-IMPORT_NAMES = re.compile(rf"from ({PACKAGE}[\w.]*) import (\([^)]*\)|.*)")
+IMPORT_NAMES = re.compile(rf"from ({PACKAGE}[\w.]*) import (\((?:[^)#]|#.*)*\)|.*)")
 IMPORT_MODULE = re.compile(rf"import ({PACKAGE}[\w.]*)")
 FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)+", re.MULTILINE)
 COMMENTS = re.compile(r"#.*")

@@ -217,6 +217,13 @@ def test_a_module_without_text_is_not_cached(folder):
     assert not folder.exists()
 
 
+def test_without_a_folder(folder, monkeypatch):
+    monkeypatch.setattr(code_cache, "cache_directory", lambda: None)
+    module = load()
+    assert (module.f(2), module.g.ctypes(2), module.f.stats.cache_path) == (7, 8, None)
+    assert not folder.exists()
+
+
 # --- what is left behind
 
 

@@ -259,8 +259,8 @@ def test_what_was_not_used_for_longest_goes(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_written_is_said_once(folder, monkeypatch):
-    def full(*_args, **_options):
-        raise OSError(28, "No space left on device")
+    def full(source, _target):
+        raise OSError(28, "No space left on device", source)
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.warns(UserWarning, match="No space left on device") as said:

@@ -114,7 +114,7 @@ def write(path: Path, key: bytes, content: bytes) -> None:
             os.unlink(part)
             raise
     except OSError as error:
-        _say_once(f"compiled code cannot be kept in {path.parent}, so other processes compile it again: {error}")
+        _say_once(path.parent, error.strerror or str(error))
 
 
 @cache
@@ -152,5 +152,7 @@ def _versions() -> tuple[str, ...]:
 
 
 @cache
-def _say_once(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
+def _say_once(folder: Path, reason: str) -> None:
+    warnings.warn(
+        f"compiled code cannot be kept in {folder} ({reason}), so other processes compile it again", stacklevel=4
+    )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from counterflow.engines.simulated.cases import Case, random_case
 from counterflow.engines.simulated.schedules import KINDS
 from counterflow.engines.simulated.simulation import Outcome, Schedule, Simulation
 from counterflow.protocols import words
+from counterflow.sources import module_from_text
 
 PACKAGE = Path(words.__file__).parents[1]
 MODULES = {
@@ -52,12 +51,9 @@ class Mutant:
                 text = text.replace(self.old, self.new)
             for before, after in renamed.items():
                 text = text.replace(f"from counterflow.{before} import", f"from {after} import")
-            renamed[name] = f"mutant_{digest}_{path.stem}"
-            module = ModuleType(renamed[name])
-            sys.modules[module.__name__] = module
-            vars(module).update({word: vars(words)[word] for word in vars(words) if word.isupper()})
-            # Numba names what it keeps on disk by this file, so that a mutant is compiled once, as all the others.
-            exec(compile(text, f"{module.__name__}.py", "exec"), vars(module))
+            renamed[name] = f"counterflow_mutant_{digest}_{path.stem}"
+            values = {word: vars(words)[word] for word in vars(words) if word.isupper()}
+            module = module_from_text(renamed[name], text, **values)
         return module.step
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from counterflow.engines.spark.hot_files import local_directory, private_folder
+from counterflow.engines.spark.hot_files import local_directory
+from counterflow.folders import private_folder
 from counterflow.spec.expression import Side
 
 MEMORY_BYTES_MAX = 64 << 20  # of one answer; what is beyond goes to a file without a name

@@ -34,7 +34,8 @@ from counterflow.engines.spark.answers import Answer, Outcome
 from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import Cell, NewRows
 from counterflow.engines.spark.channel import Channel, connect, greet_asker, greet_host, listen
-from counterflow.engines.spark.hot_files import private_folder, socket_folder
+from counterflow.engines.spark.hot_files import socket_folder
+from counterflow.folders import private_folder
 from counterflow.spec.expression import Side
 
 UNUSED_S = 600  # windows that nobody asked for in so long are dropped

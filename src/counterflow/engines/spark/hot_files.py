@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from counterflow.engines.spark.java import private_temporary_directory
 from counterflow.engines.spark.state import CHUNK_ID, ChunkEntry, is_whole
+from counterflow.folders import private_folder, private_temporary_directory
 
 HALF_WRITTEN_S = 60  # a file that somebody may still be writing
 ABANDONED_S = 3600  # a cell's folder that nobody wrote to for so long: its query has ended or has moved elsewhere
@@ -34,17 +33,6 @@ def local_directory() -> Path:
 
 def socket_folder() -> Path:
     return local_directory() / "sockets"
-
-
-def private_folder(folder: Path) -> Path:
-    """Make a folder that only this user can use. Raises a PermissionError if it is somebody else's."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not a folder of this user")
-    if status.st_mode & 0o077:
-        folder.chmod(0o700)
-    return folder
 
 
 class HotFiles:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from counterflow.cli.terminal import notes
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
-notes = Console(stderr=True, highlight=False)
+SEED_MAX = 2**63 - 1
 SHOWN = 3  # failures
 MOVES_SHOWN = 200
 
 
 def simulate(
     algorithm: Annotated[str, typer.Option(help="kang, celljoin, handshake, llhj, dpjoin, scalejoin, or all.")] = "all",
-    schedules: Annotated[int, typer.Option(min=1, help="How many runs, over all algorithms.")] = 10_000,
+    schedules: Annotated[int, typer.Option(min=1, max=10**9, help="How many runs, over all algorithms.")] = 10_000,
     nodes: Annotated[int | None, typer.Option(min=1, max=16, help="Nodes of each case (default: 1 to 16).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the cases and their schedules.")] = 0,
-    processes: Annotated[int | None, typer.Option(min=1, help="Default: one for each core.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Decides the cases and their schedules.")] = 0,
+    processes: Annotated[int | None, typer.Option(min=1, max=256, help="Default: one for each core.")] = None,
     exhaustive: Annotated[bool, typer.Option("--exhaustive", help="All interleavings of small cases instead.")] = False,
-    case: Annotated[int | None, typer.Option(min=0, help="One case only, with --schedule and --algorithm.")] = None,
+    case: Annotated[
+        int | None, typer.Option(min=0, max=SEED_MAX, help="One case, with --schedule and --algorithm.")
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="Its schedule, as in starve:5.", metavar="KIND:SEED")] = None,
     list_checks: Annotated[bool, typer.Option("--list-checks", help="What is checked, and what schedules do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -112,7 +115,7 @@ def _run_one(algorithms: tuple[str, ...], nodes: int | None, case: int | None, t
     if case is None or text is None or len(algorithms) > 1:
         raise OptionError("one run needs --algorithm, --case and --schedule")
     kind, _, seed = text.rpartition(":")
-    if kind not in KINDS or not seed.isdigit():
+    if kind not in KINDS or not re.fullmatch("[0-9]{1,18}", seed):
         raise OptionError(f"--schedule {text!r}: write KIND:SEED, as in starve:5; kinds are {', '.join(KINDS)}")
     simulation = Simulation(random_case(case, algorithms, nodes))
     outcome = simulation.run(Schedule(kind, int(seed)))

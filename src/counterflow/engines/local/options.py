@@ -14,7 +14,7 @@ from counterflow.suggest import did_you_mean
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 ACCESSES = ("auto", "index", "scan", "merge")
-LAYOUT = re.compile(r"[1-9]\d*[xX][1-9]\d*")
+LAYOUT = re.compile(r"[1-9][0-9]{0,3}[xX][1-9][0-9]{0,3}")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
 WAITINGS = ("park", "yield", "spin")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from counterflow.errors import OptionError
 
 CELLS_MAX = 4096
+LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash)(?::([1-9][0-9]{0,3}))?"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -43,7 +44,7 @@ class Spark:
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
     """'2x3' as ('matrix', (2, 3)), 'home' as ('home', ()), 'hash:4' as ('hash', (4,)), 'auto' as ('auto', ())."""
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)|(auto)|(home|hash)(?::([1-9]\d*))?", str(layout))
+    match = re.fullmatch(LAYOUT, str(layout))
     if match:
         rows, columns, auto, kind, cells = match.groups()
         size = tuple(int(n) for n in (rows, columns, cells) if n)

@@ -41,8 +41,8 @@ def _shortened(text: str) -> str:
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end the process at once.
 
-    Python's own handler only leaves a note for the interpreter to find. A regular expression that goes on for ever,
-    or a call of compiled code, does not look for notes.
+    Python's own handler only leaves a note, which the main thread finds when it gets its turn. A regular expression
+    that goes on for ever in another thread never gives it one, and compiled code looks for no notes.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored (nohup), or somebody else's
         yield

@@ -43,6 +43,8 @@ class Choice:
                 raise OptionError(f"--{option.replace('_', '-')} {count}: must be from 1 to {most:,}")
         if self.algorithms == ("kang",) and self.workers not in (None, 1):
             raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
+        if self.algorithms == ("handshake",) and self.share != 0.5:
+            raise OptionError("--share: handshake join's results are as old as its windows, at any rate: leave it out")
         if not 0 < self.share <= 1:
             raise OptionError(f"--share {self.share}: a part of the sustained rate, above 0 and at most 1")
         if self.access == "merge" and self.predicate != "band":

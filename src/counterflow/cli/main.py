@@ -28,6 +28,7 @@ app.add_typer(bench.app, name="bench")
 app.command()(simulate)
 app.command()(plan)
 
+FIGURES_FOLDER = Path("reproduced")
 LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]
 RightFile = Annotated[Path, typer.Argument(help="Right input: a .csv or .parquet file.", metavar="RIGHT")]
 Where = Annotated[str, typer.Option(help="The condition, in SQL, over l. and r. columns.")]
@@ -128,9 +129,7 @@ def explain(
 @app.command()
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="Such as llhj-17; all, if none is given.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for figures and page.")] = Path(
-        "reproduced"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for figures and page.")] = FIGURES_FOLDER,
     only_list: Annotated[bool, typer.Option("--list", help="Print the figures' names.")] = False,
     as_json: Json = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")] = False,
@@ -139,6 +138,8 @@ def reproduce(
     from counterflow.cli import reproduce as command
 
     if only_list:
+        if figures or output != FIGURES_FOLDER or smoke:
+            raise OptionError("--list prints the names of all figures: leave out the figures, --output and --smoke")
         command.list_figures(as_json)
     elif not command.reproduce(figures or [], output, as_json, smoke):
         raise typer.Exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 from counterflow.errors import OptionError
 
@@ -29,14 +30,20 @@ class Spark:
     late_rows: str | None = None
 
     def __post_init__(self) -> None:
-        parse_layout(self.layout)
+        kind, _ = parse_layout(self.layout)
         if self.rates is not None and not (
             isinstance(self.rates, tuple | list)
             and len(self.rates) == 2
-            and all(isinstance(rate, int | float) and rate > 0 for rate in self.rates)
+            and all(isinstance(rate, int | float) and not isinstance(rate, bool) for rate in self.rates)
+            and all(0 < rate < inf for rate in self.rates)
         ):
             raise OptionError(
                 f"rates={self.rates!r}: give rows a second of the left and the right stream, both above 0"
+            )
+        if self.rates is not None and kind != "auto":
+            raise OptionError(
+                f"rates={self.rates!r} help layout='auto' to choose, and layout={self.layout!r} is chosen already: "
+                "leave one of them out"
             )
         if self.late_rows is not None and not (isinstance(self.late_rows, str) and self.late_rows):
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")

@@ -266,6 +266,10 @@ SPARK: dict[str, dict[str, Any]] = {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
         "streaming": Elsewhere("test_spark_contract.py::test_late_rows_are_readable"),
     },
+    "null_times": {
+        "static": Elsewhere("test_spark_streams.py::test_null_times_are_dropped_if_asked"),
+        "streaming": Elsewhere("test_spark_streams.py::test_null_times_are_dropped_if_asked"),
+    },
 }  # fmt: skip
 
 
@@ -290,6 +294,7 @@ def test_on_spark(field, kind):
         (dict(rates=(1, float("nan"))), "rows a second"),
         (dict(rates=(1, float("inf"))), "rows a second"),
         (dict(layout="1²x2"), "use 'auto'"),
+        (dict(null_times="ignore"), "null_times='ignore': use 'error' or 'drop'"),
         (dict(layout="hash:" + "9" * 5000), "use 'auto'"),
     ],
 )

@@ -196,6 +196,26 @@ def test_a_null_time_ends_the_query_with_one_clear_error(spark, tmp_path):
     assert len(results(spark, joined, tmp_path)) == 2  # what was committed stays
 
 
+def test_null_times_are_dropped_if_asked(spark, tmp_path):
+    """The others are joined; how many were dropped is counted on each side, over restarts."""
+    good = rows((1, 1), (2, 2), (3, 3))
+    bad = good.set_column(1, "ts", pa.array([None, BASE, None], good.schema.field("ts").type))
+    write_batches(tmp_path / "left", [bad, good])
+    write_batches(tmp_path / "right", [good])
+    engine, options = cf.Spark(layout="1x2", null_times="drop"), dict(where="l.k = r.k", time="ts", window="30 seconds")
+    streams = [read_stream(spark, tmp_path / side, good) for side in ("left", "right")]
+    joined = cf.window_join(*streams, engine=engine, **options)
+    run_available(joined, tmp_path)
+    write_batches(tmp_path / "right", [bad], first=9)
+    metrics = cf.query_metrics(run_available(joined, tmp_path))
+    kept = [pa.concat_tables([table, bad.slice(1, 1)]) for table in (good, good)]
+    assert len(results(spark, joined, tmp_path)) == len(cf.window_join(*kept, **options)) == 6
+    assert (metrics["null_times_left"], metrics["null_times_right"]) == (2, 2)
+    assert (metrics["rows_left"], metrics["rows_right"]) == (4, 4)
+    static = cf.window_join(spark.createDataFrame(bad), spark.createDataFrame(good), engine=engine, **options)
+    assert static.count() == 1
+
+
 def test_a_warm_batch_reads_nothing_back(spark, tmp_path):
     """Whichever worker Spark gives a cell to, its windows are found hot, in that worker's memory or in another's."""
     batches = [rows(*((b, k) for k in range(10)), first=10 * b) for b in range(8)]

@@ -26,7 +26,7 @@ from counterflow.engines.spark.hot_files import HotFiles
 from counterflow.engines.spark.late import write_late_rows
 from counterflow.engines.spark.layout import Layout
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT
+from counterflow.engines.spark.routing import DROPPED, HEARTBEAT
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
 from counterflow.engines.spark.worker import settle_worker
 from counterflow.kernels.times import time_values
@@ -109,6 +109,9 @@ class CounterflowCell(StatefulProcessor):
                 frame["side"], frame["stored"], frame["counted"], frame["payload"], strict=True
             ):
                 if side == HEARTBEAT:
+                    continue
+                if side in DROPPED:
+                    batch.totals.count_null_times(DROPPED[side], int.from_bytes(payload, "little"))
                     continue
                 table = from_blob(bytes(payload))
                 times = time_values(self.spec.side(side), table)

@@ -22,12 +22,14 @@ class Spark:
     `layout`: 'auto'; 'MxN' cells (DP-Join's matrix: a left row goes to the N cells of one of M rows, a right row to the
     M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet).
     'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
-    `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side.
+    `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
+    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
     """
 
     layout: str = "auto"
     rates: tuple[float, float] | None = None
     late_rows: str | None = None
+    null_times: str = "error"
 
     def __post_init__(self) -> None:
         kind, _ = parse_layout(self.layout)
@@ -47,6 +49,8 @@ class Spark:
             )
         if self.late_rows is not None and not (isinstance(self.late_rows, str) and self.late_rows):
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
+        if self.null_times not in ("error", "drop"):
+            raise OptionError(f"null_times={self.null_times!r}: use 'error' or 'drop'")
 
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:

@@ -180,8 +180,25 @@ def test_another_layout_is_refused_on_restart(spark, tmp_path, late_streams):
     second = cf.window_join(
         *late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="2x1")
     )
-    with pytest.raises(StreamingQueryException, match="layout 1x2"):
+    with pytest.raises(StreamingQueryException, match="layout 1x2") as refused:
         run_available(second, tmp_path)
+    check_readable(refused.value, "StateError: the checkpoint belongs to another join", "layout 1x2", "layout 2x1")
+
+
+def test_another_predicate_is_refused_on_restart(spark, tmp_path, late_streams):
+    options = dict(time="ts", window="30 seconds", engine=cf.Spark(layout="1x2"))
+    run_available(cf.window_join(*late_streams, where="l.k = r.k", **options), tmp_path)
+    write_batches(tmp_path / "left", [rows((50, 1))], first=9)
+    with pytest.raises(StreamingQueryException) as refused:
+        run_available(cf.window_join(*late_streams, where="l.k < r.k", **options), tmp_path)
+    check_readable(refused.value, "StateError: the checkpoint belongs to another join", "l.k = r.k", "l.k < r.k")
+
+
+def check_readable(error: Exception, *parts: str) -> None:
+    """What is wrong and what to do is in the first lines, without a traceback before it."""
+    first = "\n".join(str(error).splitlines()[:5])
+    assert all(part in first for part in (*parts, "start with a new checkpointLocation")), first
+    assert "Traceback" not in first
 
 
 def test_a_null_time_ends_the_query_with_one_clear_error(spark, tmp_path):
@@ -191,8 +208,9 @@ def test_a_null_time_ends_the_query_with_one_clear_error(spark, tmp_path):
     write_batches(tmp_path / "right", [good])
     streams = [read_stream(spark, tmp_path / side, good) for side in ("left", "right")]
     joined = cf.window_join(*streams, where="l.k = r.k", time="ts", window="30 seconds")
-    with pytest.raises(StreamingQueryException, match="time column 'ts' of the left input is null in row 0"):
+    with pytest.raises(StreamingQueryException) as ended:
         run_available(joined, tmp_path)
+    assert "TimeError: time column 'ts' of the left input is null in row 0" in str(ended.value).splitlines()[0]
     assert len(results(spark, joined, tmp_path)) == 2  # what was committed stays
 
 

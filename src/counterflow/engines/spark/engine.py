@@ -28,6 +28,7 @@ from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.worker import readable
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.expression import Side
@@ -242,6 +243,7 @@ def _output_type(spec: JoinSpec, inputs: _Inputs) -> StructType:
 
 
 def _join_static(spec: JoinSpec, layout: Layout) -> Any:
+    @readable
     def counterflow_join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[NewRows]] = {}
         for message in (row for batch in batches for row in batch.to_pylist() if row["side"] in SIDES):
@@ -261,12 +263,14 @@ def _unpacked(results: Any, spec: JoinSpec, output: StructType) -> Any:
     return results.mapInArrow(counterflow_unpack, output)
 
 
+@readable
 def counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
             yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
 
 
+@readable
 def counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
     if tables:

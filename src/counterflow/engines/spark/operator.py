@@ -28,7 +28,7 @@ from counterflow.engines.spark.layout import Layout
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import DROPPED, HEARTBEAT
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -75,6 +75,7 @@ class CounterflowCell(StatefulProcessor):
     def close(self) -> None:
         settle_worker()
 
+    @readable
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         watermark = _watermark(timerValues)
         directory = self._read_directory()
@@ -86,6 +87,7 @@ class CounterflowCell(StatefulProcessor):
         batch.took("unpack_us", began)
         yield from self._advance(self.layout.cell(int(key[0])), directory, batch, watermark)
 
+    @readable
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """The watermark has moved: what is due comes out, what can match no more is forgotten."""
         watermark = _watermark(timerValues)

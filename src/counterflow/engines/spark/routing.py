@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from counterflow.engines.spark.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.engines.spark.layout import Layout, Route, hashable
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.errors import EvaluationError
 from counterflow.kernels.keys import equality_hashes, lasting_text_code, mixed, row_hashes
 from counterflow.kernels.store import predicate_columns
@@ -66,6 +66,7 @@ def pack(
     if is_order_sensitive(spec):
         schema = schema.append(pa.field(TIE, pa.int64()))
 
+    @readable
     def counterflow_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         yield _packed(layout, [Message(cell, HEARTBEAT) for cell in range(layout.cells)])

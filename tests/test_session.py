@@ -20,9 +20,8 @@ from counterflow.engines.spark.session import _ensure_python
     ],
 )
 def test_the_python_of_workers(monkeypatch, environment, settings, chosen):
+    monkeypatch.setenv("PYSPARK_PYTHON", environment or "")  # so that it is restored
     if environment is None:
-        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    else:
-        monkeypatch.setenv("PYSPARK_PYTHON", environment)
+        monkeypatch.delenv("PYSPARK_PYTHON")
     _ensure_python(settings)
     assert os.environ["PYSPARK_PYTHON"] == chosen

@@ -40,7 +40,7 @@ class Choice:
         for option, most in (("workers", WORKERS_MAX), ("batch_rows", 1 << 16), ("window_rows", 100_000_000)):
             count = getattr(self, option)
             if count is not None and not 1 <= count <= most:
-                raise OptionError(f"--{option.replace('_', '-')} {count}: must be from 1 to {most:,}")
+                raise OptionError(f"--{option.replace('_', '-')} {count}: must be at least 1, and at most {most:,}")
         if self.algorithms == ("kang",) and self.workers not in (None, 1):
             raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
         if self.algorithms == ("handshake",) and self.share != 0.5:

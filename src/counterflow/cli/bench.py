@@ -207,6 +207,7 @@ LOCAL_COLUMNS = {
     "ratio_to_kernel": "of the kernel",
     "ratio_to_scan": "to the scan",
     "spread": "spread",
+    "ordered_by": "ordered by",
     "ordering_costs": "ordering",
     "rate_tuples_per_s": "latency at",
     "latency_us_p50": "p50 us",

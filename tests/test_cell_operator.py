@@ -196,3 +196,23 @@ def test_a_row_s_lane_depends_on_nothing_but_the_row():
 
     alone, together = lanes(small), lanes(pa.concat_tables([small, large]))
     assert alone == {d: cell for d, cell in together.items() if d < 20} and len(set(alone.values())) > 1
+
+
+def test_rows_without_a_time_are_counted_once():
+    """Whatever the layout: the first cell is told how many there were."""
+    times = pa.array([1, None, 3, None], pa.timestamp("us", "UTC"))
+    table = pa.table({"ts": times, "k": [1, 2, 3, 4]})
+    spec = build_spec(table.schema, table.schema, where="l.k < r.k", time="ts", window="1 second")
+    for name in ("1x1", "2x3", "home:3"):
+        layout, counted = layout_of(spec, name), []
+        for side in ("left", "right"):
+            messages = pack(spec, layout, side, drop_null_times=True)(iter(table.to_batches()))
+            rows = [row for batch in messages for row in batch.to_pylist()]
+            for cell in range(layout.cells):
+                frame = pd.DataFrame([row for row in rows if row["cell"] == layout.keys[cell]])
+                batch = CounterflowCell(spec, layout)._receive(iter([frame]), None)
+                counted.append((side, batch.totals))
+        for side in ("left", "right"):
+            of_side = [totals for given, totals in counted if given == side]
+            assert [getattr(t, f"null_times_{side}") for t in of_side] == [2] + [0] * (layout.cells - 1)
+            assert sum(getattr(t, f"rows_{side}") for t in of_side) == 2

@@ -226,8 +226,8 @@ def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
 
 
 def _with_suffix(left: list[str | None], right: list[str | None], suffix: str) -> list[str | None]:
-    if not isinstance(suffix, str) or not suffix:
-        raise OptionError(f"suffix={suffix!r}: give a text such as '_right'")
+    if not isinstance(suffix, str) or not suffix or any("\ud800" <= c <= "\udfff" for c in suffix):
+        raise OptionError(f"suffix={suffix!r}: give a text such as '_right'")  # half a character is no text
     taken = {name.lower() for name in left if name is not None}
     names = [f"{name}{suffix}" if name is not None and name.lower() in taken else name for name in right]
     folded = [name.lower() for name in names if name is not None]

@@ -34,6 +34,7 @@ from counterflow.spec.types import (
 )
 
 Node = Any  # a sqlglot expression
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 class _SparkPredicates(Spark):
@@ -127,11 +128,13 @@ def check_rank(node: Node) -> None:
 
 def number(text: str) -> Literal:
     """A number as Spark types it: INT, BIGINT or DECIMAL by its size; DOUBLE with an exponent."""
+    if not _NUMBER.fullmatch(text):
+        raise PredicateError(f"cannot read the number {text}: write for example 5, 1.5 or 1e10")
     if "e" in text.lower():
         if math.isinf(float(text)):
             raise PredicateError(f"{text} is too large for a DOUBLE; write a DECIMAL, or CAST('inf' AS DOUBLE)")
         return Literal(float(text), DOUBLE)
-    if re.fullmatch(r"-?\d+", text) and -(2**63) <= int(text) < 2**63:
+    if re.fullmatch(r"-?[0-9]{1,40}", text) and -(2**63) <= int(text) < 2**63:
         return Literal(int(text), INT if -(2**31) <= int(text) < 2**31 else BIGINT)
     digits = Decimal(text) if Decimal(text) else Decimal(text.removeprefix("-"))  # a DECIMAL has no negative zero
     scale = max(-int(digits.as_tuple().exponent), 0)
@@ -145,7 +148,10 @@ def sql_type(node: Node) -> SqlType:
     """The type that a CAST names."""
     name = node.this.value if hasattr(node.this, "value") else str(node.this)
     if name == "DECIMAL":
-        precision, scale = [int(p.name) for p in node.expressions] + [10, 0][len(node.expressions) :]
+        given = [p.name for p in node.expressions]
+        if len(given) > 2 or not all(re.fullmatch("[0-9]{1,4}", size) for size in given):
+            raise PredicateError(f"DECIMAL({', '.join(given)}): write DECIMAL(10, 2), of which the scale is 2")
+        precision, scale = [int(size) for size in given] + [10, 0][len(given) :]
         if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or precision == 0:
             raise PredicateError(f"DECIMAL({precision},{scale}): at most 38 digits, of which the scale is a part")
         return decimal_type(precision, scale)

@@ -39,7 +39,7 @@ def join_tables(
 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure; or through the algorithm asked for."""
-    if engine.algorithm not in ("auto", "kang") or engine.access == "merge":
+    if engine.driven:
         return _find_pairs_by_core(spec, arrivals, engine)
     left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
     large = arrivals.total >= COMPILE_AFTER

@@ -11,6 +11,8 @@ import numpy as np
 from counterflow.cores import pin_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
+from counterflow.errors import OptionError
+from counterflow.kernels.access import choose_path
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.store import Batch
@@ -29,6 +31,12 @@ CHECKED_MAX = 1 << 18  # candidate pairs checked at once
 
 
 def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int]) -> ParallelCore:
+    path = choose_path(spec.parts, "left")
+    if engine.access == "index" and not (path.equalities or path.bands):
+        raise OptionError(
+            "access='index' needs an equality or a band in the predicate, which has neither: use access='scan', or "
+            "leave access= out"
+        )
     batch_rows = min(engine.batch_rows, BATCH_MAX)
     design = Design(
         algorithm=engine.algorithm,

@@ -27,7 +27,8 @@ from counterflow.engines.spark.layout import SIDES, Layout, choose_layout
 from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT, PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.routing import PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.worker import readable
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
 from counterflow.spec.expression import Side
@@ -41,7 +42,7 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     inputs = _Inputs.of(left, right)
     spec, layout = _plan(inputs, options, engine)
     output = _output_type(spec, inputs)
-    packed = inputs.packed(spec, layout)
+    packed = inputs.packed(spec, layout, engine.null_times == "drop")
     if not inputs.streaming:
         # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
         cells = packed.repartition(layout.cells, "cell")
@@ -105,14 +106,14 @@ class _Inputs:
     def frames(self, side: Side) -> list[Any]:
         return self.left if side == "left" else self.right
 
-    def packed(self, spec: JoinSpec, layout: Layout) -> Any:
+    def packed(self, spec: JoinSpec, layout: Layout, drop_null_times: bool) -> Any:
         parts = []
         for side in SIDES:
             for source, frame in enumerate(self.frames(side)):
                 tied = self.streaming or is_order_sensitive(spec)
                 if tied:
                     frame = frame.withColumn(TIE, F.xxhash64(*(c for f in frame.schema.fields for c in _hashed(f))))
-                parts.append(frame.mapInArrow(pack(spec, layout, side, source, tied), PACKED))
+                parts.append(frame.mapInArrow(pack(spec, layout, side, source, tied, drop_null_times), PACKED))
         return functools.reduce(lambda a, b: a.union(b), parts)
 
 
@@ -247,9 +248,10 @@ def _output_type(spec: JoinSpec, inputs: _Inputs) -> StructType:
 
 
 def _join_static(spec: JoinSpec, layout: Layout) -> Any:
+    @readable
     def counterflow_join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[NewRows]] = {}
-        for message in (row for batch in batches for row in batch.to_pylist() if row["side"] != HEARTBEAT):
+        for message in (row for batch in batches for row in batch.to_pylist() if row["side"] in SIDES):
             new = NewRows(message["side"], from_blob(message["payload"]), message["stored"])
             cells.setdefault(layout.cell(message["cell"]), []).append(new)
         for cell, rows in cells.items():
@@ -266,12 +268,14 @@ def _unpacked(results: Any, spec: JoinSpec, output: StructType) -> Any:
     return results.mapInArrow(counterflow_unpack, output)
 
 
+@readable
 def counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
             yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
 
 
+@readable
 def counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
     if tables:

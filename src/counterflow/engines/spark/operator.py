@@ -29,9 +29,9 @@ from counterflow.engines.spark.hot_files import HotFiles
 from counterflow.engines.spark.late import write_late_rows
 from counterflow.engines.spark.layout import SIDES, Layout
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT, TIE, is_order_sensitive
+from counterflow.engines.spark.routing import DROPPED, HEARTBEAT, TIE, is_order_sensitive
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -81,6 +81,7 @@ class CounterflowCell(StatefulProcessor):
     def close(self) -> None:
         settle_worker()
 
+    @readable
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         watermark = _watermark(timerValues)
         directory = self._read_directory()
@@ -92,6 +93,7 @@ class CounterflowCell(StatefulProcessor):
         batch.took("unpack_us", began)
         yield from self._advance(self.layout.cell(int(key[0])), directory, batch, watermark)
 
+    @readable
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """The watermark has moved: what is due comes out, what can match no more is forgotten."""
         watermark = _watermark(timerValues)
@@ -115,6 +117,9 @@ class CounterflowCell(StatefulProcessor):
                 frame["side"], frame["stored"], frame["counted"], frame["payload"], strict=True
             ):
                 if side == HEARTBEAT:
+                    continue
+                if side in DROPPED:
+                    batch.totals.count_null_times(DROPPED[side], int.from_bytes(payload, "little"))
                     continue
                 table = from_blob(bytes(payload))
                 times = time_values(self.spec.side(side), table)

@@ -42,6 +42,7 @@ def local_session(
     are Spark's own, for who needs others.
     """
     ensure_java()
+    _ensure_python(settings or {})
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -53,6 +54,14 @@ def local_session(
         builder = builder.config("spark.sql.shuffle.partitions", str(partitions))
     with nullcontext() if log is None else _console_to(log):
         return builder.getOrCreate()
+
+
+def _ensure_python(settings: dict[str, str]) -> None:
+    """Let workers run on this Python, unless the user has chosen one: PySpark takes the first `python3` on PATH.
+
+    PySpark looks at the environment variable alone; the setting of the same meaning is read by `spark-submit`.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
 
 
 @contextmanager

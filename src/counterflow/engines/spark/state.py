@@ -83,6 +83,15 @@ class Totals:
     late_left: int = 0
     late_right: int = 0
     pairs: int = 0
+    null_times_left: int = 0
+    null_times_right: int = 0
+
+    def count_null_times(self, side: Side, rows: int) -> None:
+        """Count rows that were dropped because their time is null: not among those that were read."""
+        if side == "left":
+            self.null_times_left += rows
+        else:
+            self.null_times_right += rows
 
     def count(self, side: Side, rows: int, late: int) -> None:
         if side == "left":

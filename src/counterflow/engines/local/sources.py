@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.local.dict_rows import REFUSALS, DictRows
 from counterflow.engines.local.files import file_batches, file_schema
 from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
 from counterflow.engines.local.tables import plain_schema, to_arrow
@@ -148,14 +149,14 @@ class Source:
         if isinstance(item, pa.RecordBatch):
             return [item]
         try:
-            if isinstance(item, Mapping):
-                item = [item]
-            if isinstance(item, list | tuple) and all(isinstance(row, Mapping) for row in item[:1]):
-                if not item:
-                    return []
-                return [pa.RecordBatch.from_pylist(list(item), schema=self.columns.schema)]
+            if isinstance(item, list | tuple) and not item:
+                return []
+            rows = [item] if isinstance(item, Mapping) else item
+            if isinstance(rows, list | tuple) and isinstance(rows[0], Mapping):
+                named = f"{self.label}: item {number} ({type(item).__name__})"
+                return [DictRows(named, self.rows_read, self.columns.schema, self.columns.given).batch(rows)]
             table = to_arrow(item)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except REFUSALS as error:
             raise InputError(
                 f"{self.label}: item {number} ({type(item).__name__}) cannot be converted to Arrow: {error}; "
                 "schema= of cf.stream() says what its columns are"

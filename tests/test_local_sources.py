@@ -341,22 +341,23 @@ def test_explain_reads_no_row():
 
 def test_late_rows_are_counted_and_readable():
     """
-    delay 3:   10   6    8   20   17   18
-               watermark 7 then, so 6 is late; 8 is not; then watermark 17, so 17 is late and 18 is not
+    delay 3:   10   6    8   7   20   16   17   18
+               the watermark is just below 7, so 6 is late, and 8 and 7 are not; then just below 17, so 16 is late, and
+               17 and 18 are not
     """
-    times = [10, 6, 8, 20, 17, 18]
-    for cut in ([6], [1] * 6, [2, 3, 1]):
+    times = [10, 6, 8, 7, 20, 16, 17, 18]
+    for cut in ([8], [1] * 8, [2, 3, 3]):
         pieces, row = [], 0
         for n in cut:
             pieces.append(batch(times[row : row + n]))
             row += n
         right = cf.stream(after_left(pieces), delay=3)
         joined = cf.window_join(cf.stream([], schema=SCHEMA), right, how="right", **NEAR)
-        assert [row[1] for part in joined for row in rows_of(part)] == [8, 10, 18, 20]
-        assert joined.late("right")["s"].to_pylist() == ["row 6", "row 17"]
+        assert [row[1] for part in joined for row in rows_of(part)] == [7, 8, 10, 17, 18, 20]
+        assert joined.late("right")["s"].to_pylist() == ["row 6", "row 16"]
         assert joined.late("left").num_rows == 0
         metrics = joined.metrics()
-        assert (metrics["rows_right"], metrics["late_right"], metrics["late_left"]) == (6, 2, 0)
+        assert (metrics["rows_right"], metrics["late_right"], metrics["late_left"]) == (8, 2, 0)
 
 
 def test_only_the_last_late_rows_are_kept():

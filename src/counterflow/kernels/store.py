@@ -105,6 +105,7 @@ class WindowStore:
         self._work = self._candidates = 0
         self._runs: SortedRuns | None = SortedRuns(self.path)
         self._unselective = 0  # batches in which the sorted runs helped no probe
+        self._stopped = False
 
     def __len__(self) -> int:
         return len(self.ring)
@@ -117,6 +118,10 @@ class WindowStore:
     @property
     def is_compiled(self) -> bool:
         return self._compiled is not None
+
+    def stop(self) -> None:
+        """Let `probe` end soon, in whatever thread it is; its pairs are then not all."""
+        self._stopped = True
 
     # --- append, expire
 
@@ -171,12 +176,18 @@ class WindowStore:
                 keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
                 scanned, candidates = self._selective(probing, oldest, newest)
                 for p, rows in candidates:
+                    if self._stopped:
+                        return
                     yield from self._checked(probing, p, rows, unsure=True)
                 for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
+                    if self._stopped:
+                        return
                     p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
                     yield from self._checked(probing, p, rows, task.unsure)
                 return
         for p, rows in self._numpy_candidates(probing, oldest, newest):
+            if self._stopped:
+                return
             self._candidates += len(p)
             yield from self._checked(probing, p, rows, unsure=True)
 

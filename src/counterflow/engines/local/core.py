@@ -140,6 +140,7 @@ class SequentialCore:
 
     def close(self) -> None:
         self._compiler.close()
+        self.join.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()

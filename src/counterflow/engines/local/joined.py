@@ -27,6 +27,7 @@ from counterflow.engines.local.options import Local
 from counterflow.engines.local.results import Results, make_results
 from counterflow.engines.local.sources import Columns, Source, TableSource, open_side, running_loop
 from counterflow.engines.local.streams import Punctuation, delay_ticks, time_of
+from counterflow.engines.local.threads import start_thread
 from counterflow.errors import InputError, OptionError
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.spec.windows import WindowPair, rows
@@ -252,9 +253,9 @@ class Run:
     def _thread(self, target: Callable[[], None], name: str, rank: int | None = None) -> None:
         # A daemon, because a reader may be in a source's code for ever; all are stopped and waited for at exit.
         thread = threading.Thread(target=target, name=f"counterflow {name}", daemon=True)
-        self._threads[thread] = rank
         _runs.add(self)
-        thread.start()
+        start_thread(thread, name, "join fewer streams at once")
+        self._threads[thread] = rank
 
     # --- results
 

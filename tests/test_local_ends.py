@@ -5,6 +5,7 @@ No test measures time: a join that would run for hours is interrupted, so that i
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -128,3 +129,137 @@ def test_a_large_table_and_no_threads(monkeypatch):
                 cf.window_join(rows, rows, **NEAR)
         wait_until(lambda: not ours())
     assert np.array_equal(np.sort(cf.window_join(rows, rows, **NEAR)["id"].to_numpy()), np.arange(100))
+
+
+# --- forks
+
+
+FORKED = """
+    import os, signal, sys, threading, time, warnings
+    warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, from Python 3.12 on
+    import pyarrow as pa
+    import counterflow as cf
+
+    SCHEMA = pa.schema({"x": pa.int64(), "t": pa.int64()})
+
+    def rows(n):
+        return pa.table([list(range(n)), list(range(n))], schema=SCHEMA)
+
+    def join(where):
+        return cf.window_join(rows(50), rows(50), where=where, time="t", window=100).num_rows
+
+    def forked(work):
+        # Its answer; a child that hangs is ended by its alarm.
+        child = os.fork()
+        if child == 0:
+            signal.alarm(100)
+            try:
+                print(work(), flush=True)
+            finally:
+                os._exit(0)
+        return os.waitpid(child, 0)[1]
+"""
+
+
+def run_forking(code: str, **environment: str) -> list[str]:
+    script = textwrap.dedent(FORKED) + textwrap.dedent(code)
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=250,
+        env={**os.environ, **environment},
+    )
+    return found.stdout.split("\n")[:-1]
+
+
+def test_a_fork_while_another_thread_compiles(tmp_path):
+    """The child compiles too, really: it has inherited no lock, and the compiler's state is whole."""
+    tmp_path.chmod(0o700)
+    out = run_forking(
+        """
+        from counterflow.kernels.compiled import build
+        thread = threading.Thread(target=lambda: print(join("l.x = r.x + 1"), flush=True))
+        thread.start()
+        while not build.TIMES.lock.locked():
+            time.sleep(0.001)
+        print(forked(lambda: join("l.x = r.x + 2")), flush=True)
+        thread.join()
+        """,
+        COUNTERFLOW_CACHE_DIR=str(tmp_path),
+        COUNTERFLOW_COMPILE="always",
+    )
+    assert sorted(out) == ["0", "48", "49"]
+
+
+def test_a_fork_while_any_lock_of_the_compiler_is_held():
+    """It waits for each of them, whoever has it; and they are free in both processes then."""
+    out = run_forking(
+        """
+        import numba
+        from counterflow.kernels.compiled import build, forking
+        real = list(forking._locks())
+
+        class Watched:  # says that the fork is waiting
+            def __init__(self, lock):
+                self.lock, self.release = lock, lock.release
+
+            def acquire(self, timeout):
+                waits.set()
+                return self.lock.acquire(timeout=timeout)
+
+        forking._locks = lambda: map(Watched, real)
+
+        def hold(lock):
+            with lock:
+                taken.set()
+                waits.wait(100)
+
+        def all_free():
+            return all(lock.acquire(timeout=50) for lock in real) and [lock.release() for lock in real] != []
+
+        for lock in real:
+            taken, waits = threading.Event(), threading.Event()
+            thread = threading.Thread(target=hold, args=(lock,))
+            thread.start()
+            taken.wait()
+            print(forked(all_free), flush=True)
+            waits.set()
+            thread.join()
+            print(all_free(), flush=True)
+        """
+    )
+    assert out == ["True", "0", "True"] * 3
+
+
+def test_a_joined_stream_in_a_forked_process():
+    """Its threads are in the parent: taking results there is an error, ending it changes nothing for the parent."""
+    out = run_forking(
+        """
+        import itertools
+        def endless():
+            for n in itertools.count():
+                yield rows(1).set_column(1, "t", [[n]])
+        joined = cf.window_join(cf.stream(endless()), cf.stream(endless()), where="l.x = r.x", time="t", window=5)
+        next(joined)
+
+        def take():
+            try:
+                next(joined)
+            except cf.InputError as error:
+                joined.close()
+                return str(error)
+
+        print(forked(take), next(joined).num_rows > 0, flush=True)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(100)
+            sys.exit(7)  # with all that runs at the end of a program
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(joined).num_rows > 0, flush=True)
+        joined.close()
+        """,
+        COUNTERFLOW_COMPILE="never",
+    )
+    assert "forked off" in out[0]
+    assert out[1:] == ["0 True", "7 True"]

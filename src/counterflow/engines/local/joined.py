@@ -9,6 +9,7 @@ All queues between them are bounded. Nothing starts before the first result is a
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -96,6 +97,7 @@ class JoinedStream:
         if self._run.intake.stopped:
             raise StopIteration
         self._check_loop()
+        self._run.check_process()
         try:
             return next(self._items)
         except BaseException:  # the end too, and an interrupt
@@ -184,6 +186,7 @@ class Run:
         self._core: Core | None = None
         self._results: Results | None = None
         self._output = Output(engine.buffer_rows)
+        self.process = os.getpid()
         self._threads: dict[threading.Thread, int | None] = {}  # and the rank of the source that it reads
         self._reading: set[int] = set()
         if all(side.schema is not None for side in columns):
@@ -290,8 +293,18 @@ class Run:
 
     # --- end
 
+    def check_process(self) -> None:
+        """Raise an error in a process that was forked off, which has none of the threads."""
+        if self._threads and self.process != os.getpid():
+            raise InputError(
+                "this joined stream runs in the process that started it, and not in one that was forked off: make the "
+                "join in the process that takes its results"
+            )
+
     def stop(self) -> None:
         """From any thread, without waiting."""
+        if self.process != os.getpid():
+            return  # its locks may be those of threads that are not here
         self.intake.stop()
         self.inbox.stop()
         self._output.stop()
@@ -308,12 +321,12 @@ class Run:
                 source.abandon()
 
     def wait(self, deadline: float) -> None:
-        """Wait for the threads' ends; not for one that waits in a source's code, which has seen nothing of it."""
+        """Wait for the threads' ends; not for one that waits in a source's own code, where it hears nothing."""
         for thread, rank in list(self._threads.items()):
             if thread is threading.current_thread() or thread.ident is None:
                 continue
             while thread.is_alive():
-                since = None if rank is None else self.intake.inside[rank]
+                since = None if rank is None or self.sources[rank].interruptible else self.intake.inside[rank]
                 left = (deadline if since is None else min(deadline, since + SOURCE_SECONDS)) - time.monotonic()
                 if left <= 0:
                     break

@@ -88,6 +88,11 @@ class Source:
         """Return whether this event loop must run for items to come."""
         return self._loop is loop or (_is_joined(self._data) and self._data.waits_for(loop) is not None)
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether `interrupt` ends a wait for the next item; nobody can end one in a generator's own code."""
+        return _is_joined(self._data) or _is_queue(self._data) or hasattr(self._data, "__aiter__")
+
     def interrupt(self) -> None:
         """From another thread: make `items` stop waiting, where that is in our hands."""
         if _is_joined(self._data):

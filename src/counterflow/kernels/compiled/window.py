@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from types import ModuleType
 import numpy as np
 
 from counterflow.kernels.access import AccessPath
+from counterflow.kernels.compiled import forking  # noqa: F401  from here on forks wait for the compiler
 from counterflow.kernels.compiled.build import Shape
 from counterflow.kernels.compiled.predicate import ANYWHERE, Access, CompiledPredicate, Keyed
 from counterflow.kernels.compiled.source import NotCompilable
@@ -252,6 +254,10 @@ def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its threads
 
 
 def _grown(records: Array, capacity: int) -> Array:

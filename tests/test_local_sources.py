@@ -33,7 +33,6 @@ from live import (
     asynchronous,
     batch,
     endless,
-    failing,
     generated,
     ids_of,
     ours,
@@ -176,11 +175,11 @@ def test_arrow_stream():
 
 
 def test_empty_streams():
-    for empty in ([], iter(()), [batch([])], queued([]), asynchronous([])):
+    """Each join gets a source of its own, because most kinds can be read once only."""
+    empties = (list, lambda: iter(()), lambda: [batch([])], lambda: queued([]), lambda: asynchronous([]))
+    for empty in empties:
         for how, count in (("inner", 0), ("left", 20), ("right", 0), ("full", 20), ("semi", 0), ("anti", 20)):
-            if not isinstance(empty, list):
-                empty = iter(())
-            joined = cf.window_join(cf.stream(LEFT), cf.stream(empty, schema=SCHEMA), how=how, **NEAR)
+            joined = cf.window_join(cf.stream(LEFT), cf.stream(empty(), schema=SCHEMA), how=how, **NEAR)
             assert len(ids_of(joined)) == count
     both = cf.window_join(cf.stream([], schema=SCHEMA), cf.stream([], schema=SCHEMA), how="full", **NEAR)
     assert list(both) == []
@@ -235,12 +234,18 @@ def test_an_error_in_a_source_is_raised_as_itself(source):
 
 def test_an_unmatched_row_is_not_invented_by_an_error():
     """The left rows may have had matches after the error: nothing is said of them."""
-    joined = cf.window_join(cf.stream(LEFT), cf.stream(failing(RIGHT[:1], OSError("gone"))), how="left", **NEAR)
+
+    def broken():
+        yield RIGHT[0]
+        wait_until(lambda: joined.metrics()["rows_left"] == 20)
+        raise OSError("gone")
+
+    joined = cf.window_join(cf.stream(LEFT), cf.stream(broken()), how="left", **NEAR)
     got = []
     with pytest.raises(OSError, match="gone"):
         for part in joined:
             got += rows_of(part)
-    assert all(right is not None for _, right, _ in got)
+    assert sorted(row[:2] for row in got) == [(i, i) for i in range(9)]
 
 
 def test_an_error_of_the_predicate():

@@ -338,13 +338,13 @@ def test_drop_newest():
     assert metrics["dropped_left"] > 0 and metrics["dropped_right"] == 0
     assert len(got) == metrics["rows_left"] == 1000 - metrics["dropped_left"]
     # A table can wait: nothing of it is dropped.
-    assert len(
-        ids_of(
-            cf.window_join(
-                table(*LEFT), cf.stream(RIGHT), engine=cf.Local(overflow="drop_newest", buffer_rows=1), **NEAR
-            )
-        )
-    )
+    small = cf.Local(overflow="drop_newest", buffer_rows=1)
+    assert sorted(ids_of(cf.window_join(table(*LEFT), table_beside_streams(), engine=small, **NEAR))) == list(range(20))
+
+
+def table_beside_streams():
+    """The right side: a table as well, and a stream that has nothing to add."""
+    return [table(*RIGHT), cf.stream([], schema=SCHEMA)]
 
 
 def test_drop_results():
@@ -367,8 +367,10 @@ def test_drop_results():
     broken = cf.window_join(cf.stream(failing(LEFT, OSError("gone"))), cf.stream(RIGHT), engine=engine, **NEAR)
     with pytest.raises(OSError, match="gone"):
         list(broken)
-    for stopped in (cf.window_join(cf.stream(endless()), cf.stream(endless()), engine=engine, **NEAR),):
-        next(stopped)
+    stopped = cf.window_join(cf.stream(endless()), cf.stream(endless()), engine=engine, **NEAR)
+    assert next(stopped)["id"].to_pylist()[0] == 0
+    stopped.close()
+    assert not ours() and list(stopped) == []
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -155,7 +155,7 @@ def test_the_child_compiles_into_the_cache(tmp_path, monkeypatch):
     compiler = compiler_of(where)
     assert not compiler.ready(False)
     wait_until(lambda: compiler.ready(False))
-    assert compiler._child.returncode == 0 and not compiler.threads[False].is_alive()
+    assert compiler._children[0].returncode == 0 and not compiler.threads[False].is_alive()
 
 
 def test_closing_ends_the_child(monkeypatch):
@@ -163,14 +163,26 @@ def test_closing_ends_the_child(monkeypatch):
     monkeypatch.setattr(background, "CHILD", FOREVER)
     compiler = compiler_of()
     assert not compiler.ready(False)
-    wait_until(lambda: compiler._child is not None)
+    wait_until(lambda: compiler._children)
     compiler.close()
     wait_for_end(compiler)
-    assert compiler._child.returncode == -signal.SIGKILL
+    assert compiler._children[0].returncode == -signal.SIGKILL
     with pytest.raises(ChildProcessError):
-        os.waitpid(compiler._child.pid, os.WNOHANG)
+        os.waitpid(compiler._children[0].pid, os.WNOHANG)
     assert not compiler.ready(False) and not compiler.ready(True)
     assert True not in compiler.threads  # nothing begins after its end
+
+
+def test_closing_ends_both_children(monkeypatch):
+    """The first NULL came while the kernels without them were being compiled."""
+    monkeypatch.setattr(background, "CHILD", FOREVER)
+    compiler = compiler_of()
+    assert not compiler.ready(False) and not compiler.ready(True)
+    wait_until(lambda: len(compiler._children) == 2)
+    compiler.close()
+    for nullable in (False, True):
+        wait_for_end(compiler, nullable)
+    assert [child.returncode for child in compiler._children] == [-signal.SIGKILL] * 2
 
 
 def test_a_closed_stream_ends_the_child(monkeypatch):
@@ -185,10 +197,10 @@ def test_a_closed_stream_ends_the_child(monkeypatch):
     monkeypatch.setattr(core, "BackgroundCompiler", kept)
     with cf.window_join(cf.stream(endless()), cf.stream(endless()), where="l.x = r.x", time="t", window=10) as joined:
         for _ in joined:
-            if compilers[0]._child is not None:
+            if compilers[0]._children:
                 break
     wait_for_end(compilers[0])
-    assert compilers[0]._child.returncode == -signal.SIGKILL
+    assert compilers[0]._children[0].returncode == -signal.SIGKILL
 
 
 def endless():
@@ -208,9 +220,9 @@ def test_the_child_ends_with_its_parent(ends):
         background.CHILD = test_background.FOREVER
         compiler = test_background.compiler_of()
         compiler.ready(False)
-        while compiler._child is None:
+        while not compiler._children:
             time.sleep(0.001)
-        print(compiler._child.pid, flush=True)
+        print(compiler._children[0].pid, flush=True)
         {ends}
     """
     found = subprocess.run(
@@ -247,7 +259,7 @@ def test_without_a_child_the_thread_compiles(monkeypatch, lack):
         compiler.ready(nullable)
         wait_for_end(compiler, nullable)
         assert compiler.ready(nullable)
-    assert (compiler._child is None) == (lack != "child")
+    assert len(compiler._children) == (2 if lack == "child" else 0)
 
 
 @pytest.mark.parametrize("fails", ["compiling", "a thread"])
@@ -285,4 +297,4 @@ def test_what_cannot_be_compiled_is_no_failure():
     wait_for_end(compiler)
     with pytest.raises(NotCompilable):
         compiler.ready(False)
-    assert compiler._child is None
+    assert not compiler._children

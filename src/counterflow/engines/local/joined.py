@@ -109,6 +109,7 @@ class JoinedStream:
         """The result's columns. Waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
         if self._run.spec is None:
             self._check_loop()
+            self._run.check_process()
         try:
             return self._run.resolve().output_schema
         except BaseException:
@@ -256,6 +257,8 @@ class Run:
     def _thread(self, target: Callable[[], None], name: str, rank: int | None = None) -> None:
         # A daemon, because a reader may be in a source's code for ever; all are stopped and waited for at exit.
         thread = threading.Thread(target=target, name=f"counterflow {name}", daemon=True)
+        if not self._threads:
+            self.process = os.getpid()  # it may have been made in another one
         _runs.add(self)
         start_thread(thread, name, "join fewer streams at once")
         self._threads[thread] = rank

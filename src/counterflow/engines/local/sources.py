@@ -25,7 +25,7 @@ from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import SideSpec
 
 POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed, at the latest
-WAKE_SECONDS = 0.01
+WAKE_SECONDS = 0.01  # how long whoever stops a join waits for the lock of a user's queue
 TABLE_ROWS = 1 << 16  # of a finite table, handed on at once
 Item: TypeAlias = pa.RecordBatch | Watermark
 Stopped = Callable[[], bool]

@@ -12,6 +12,7 @@ compiles.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import pickle
@@ -51,7 +52,7 @@ class BackgroundCompiler:
         self.threads: dict[bool, threading.Thread] = {}
         self._ready: set[bool] = set()
         self._failures: dict[bool, BaseException] = {}
-        self._child: subprocess.Popen[bytes] | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
         self._closed = self._warned = False
 
     def ready(self, nullable: bool) -> bool:
@@ -83,12 +84,13 @@ class BackgroundCompiler:
     def close(self) -> None:
         """Stop, without waiting: the child is ended at once, the thread when it is done with its kernel."""
         self._closed = True
-        if self._child is not None:
-            self._child.kill()
+        for child in self._children:
+            child.kill()
 
     # --- the thread
 
     def _prepare(self, nullable: bool) -> None:
+        child = None
         try:
             kernels = kernels_of(self.paths, self.predicate, self.access, nullable)
             child = self._start_child(nullable)
@@ -102,9 +104,10 @@ class BackgroundCompiler:
         except BaseException as error:  # it belongs to the join
             self._failures[nullable] = error
         finally:
-            if self._child is not None:
-                self._child.kill()
-                self._child.wait()
+            if child is not None:
+                child.kill()
+                with contextlib.suppress(OSError):  # of what it has not read
+                    child.communicate()
 
     def _start_child(self, nullable: bool) -> subprocess.Popen[bytes] | None:
         """Return a process that compiles into the cache, or None where that cannot be."""
@@ -122,16 +125,14 @@ class BackgroundCompiler:
             )
         except OSError:  # no process to be had
             return None
-        self._child = child
+        self._children.append(child)
         if self._closed:
             child.kill()
         assert child.stdin is not None
-        try:
-            header = json.dumps([path for path in sys.path if isinstance(path, str)]).encode()
+        header = json.dumps([path for path in sys.path if isinstance(path, str)]).encode()
+        with contextlib.suppress(OSError):  # it has ended already
             child.stdin.write(header + b"\n" + len(request).to_bytes(8, "little") + request)
             child.stdin.flush()  # and it stays open: its end tells the child that this process is gone
-        except OSError:
-            pass
         return child
 
 

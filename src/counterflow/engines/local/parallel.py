@@ -11,6 +11,7 @@ import numpy as np
 from counterflow.cores import pin_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
+from counterflow.engines.local.threads import start_thread
 from counterflow.errors import OptionError
 from counterflow.kernels.access import choose_path
 from counterflow.kernels.evaluate import matches
@@ -75,9 +76,14 @@ class ParallelCore:
 
     def _start_threads(self, pin: bool) -> None:
         for k in range(self.design.nodes):
-            name = f"counterflow-node-{k}"
-            self._threads.append(threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True))
-            self._threads[-1].start()
+            name, needed_by = f"counterflow-node-{k}", f"{self.design.algorithm} of {self.design.nodes} workers"
+            thread = threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True)
+            try:
+                start_thread(thread, needed_by, "use fewer workers")
+            except BaseException:
+                self.close()
+                raise
+            self._threads.append(thread)
 
     def _run_node(self, k: int, pin: bool) -> None:
         try:

@@ -155,7 +155,8 @@ def test_the_child_compiles_into_the_cache(tmp_path, monkeypatch):
     compiler = compiler_of(where)
     assert not compiler.ready(False)
     wait_until(lambda: compiler.ready(False))
-    assert compiler._children[0].returncode == 0 and not compiler.threads[False].is_alive()
+    wait_for_end(compiler)
+    assert compiler._children[0].returncode == 0
 
 
 def test_closing_ends_the_child(monkeypatch):

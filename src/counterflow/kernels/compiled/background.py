@@ -23,7 +23,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from counterflow.jit import cache_directory
@@ -97,7 +96,7 @@ class BackgroundCompiler:
             kernels = kernels_of(self.paths, self.predicate, self.access, nullable)
             child = self._start_child(nullable)
             if child is not None:
-                with suppress(subprocess.TimeoutExpired):
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(CHILD_SECONDS)  # what it could not do is done here
                 child.kill()
             for kernel, name in kernels:

@@ -93,6 +93,11 @@ PREDICATE_ERRORS = {
     "date_part(l.name, l.ts) = 1": "must be a constant such as 'hour'",
     "l.name LIKE 'a' ESCAPE 'ab'": "ESCAPE 'ab': give one character",
     "l.name || r.x = 'a'": r"concat\(l.name: STRING, r.x: BIGINT\)",
+    "l.name COLLATE UTF8_LCASE = r.name": r"'l\.name' with the collation UTF8_LCASE: .* byte by byte .* lower\(",
+    "l.name = collate(r.name, 'UNICODE_CI')": r"'r\.name' with the collation UNICODE_CI",
+    "CAST(l.name AS STRING COLLATE UTF8_LCASE) = 'a'": "collation UTF8_LCASE: predicates compare texts byte by byte",
+    "collate(l.name, r.name) = 'a'": "give a text and a constant name such as 'UTF8_BINARY'",
+    "l.x COLLATE UTF8_BINARY = 1": r"COLLATE\(l\.x, 'UTF8_BINARY'\): give a text",
     # types that do not fit
     "l.name = r.x": r"cannot compare 'l\.name' \(STRING\) = 'r\.x' \(BIGINT\): a text is only .* CAST one of them",
     "l.x > '5'": "cannot compare 'l.x'",

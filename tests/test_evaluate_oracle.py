@@ -180,11 +180,12 @@ def test_vectorised_is_the_reference(columns, data, where):
 @given(data=st.data(), value=st.one_of(numbers(), texts(), moments()))
 def test_values_are_the_reference_s(columns, data, value):
     """Not only conditions: the numbers, texts and times themselves."""
-    from counterflow.spec.binding import Binder
+    from counterflow.spec.binding import Binder, zone_of
     from counterflow.spec.parsing import parse
 
+    schemas, node = [types_of(columns)] * 2, parse(value)
     try:
-        expression = Binder(types_of(columns), types_of(columns)).expression(parse(value))
+        expression = Binder(*schemas, zone_of(node, *schemas)).expression(node)
     except cf.PredicateError:
         assume(False)
     left, right = data.draw(tables(columns, expression)), data.draw(tables(columns, expression))

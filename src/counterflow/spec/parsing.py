@@ -34,6 +34,7 @@ from counterflow.spec.types import (
 )
 
 Node = Any  # a sqlglot expression
+BINARY_COLLATION = "UTF8_BINARY"
 
 
 class _SparkPredicates(Spark):
@@ -141,8 +142,19 @@ def number(text: str) -> Literal:
     return Literal(digits, decimal_type(precision, scale))
 
 
+def check_collation(what: str, collation: str) -> None:
+    """Refuse a collation that would compare texts otherwise than byte by byte, which is all that predicates do."""
+    if collation.upper().removeprefix("SYSTEM.BUILTIN.") != BINARY_COLLATION:
+        raise PredicateError(
+            f"'{what}' with the collation {collation}: predicates compare texts byte by byte ({BINARY_COLLATION}); to "
+            "ignore case write lower(...) on both sides of the comparison"
+        )
+
+
 def sql_type(node: Node) -> SqlType:
     """The type that a CAST names."""
+    if node.args.get("collate") is not None:
+        check_collation(node.sql(dialect="spark"), node.args["collate"].name)
     name = node.this.value if hasattr(node.this, "value") else str(node.this)
     if name == "DECIMAL":
         precision, scale = [int(p.name) for p in node.expressions] + [10, 0][len(node.expressions) :]

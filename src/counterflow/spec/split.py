@@ -122,7 +122,7 @@ def _as_inequality(conjunct: Expression) -> Inequality | None:
         return None
     smaller, larger = conjunct.args if conjunct.op in ("<", "<=") else conjunct.args[::-1]
     width = _constant(larger)
-    distance = without_widening(smaller)
+    distance = without_casts(smaller)
     if width is not None and isinstance(distance, Call) and distance.op == "abs":  # abs(f - g) <= c
         total = _difference((distance.args[0], 1), (larger, 0))
         return None if total is None else _bounded(total, -width, width)
@@ -170,7 +170,7 @@ def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
         total.constant += sign * constant
         total.magnitude += abs(float(constant))
         return total.magnitude < CONSTANT_MAX
-    inner = without_widening(expression)
+    inner = without_casts(expression)
     total.types.add(inner.type.name)
     if isinstance(inner, Call) and inner.op in ("+", "-") and _is_ordered(inner) and not _drops_digits(inner):
         first, second = inner.args
@@ -193,8 +193,11 @@ def _drops_digits(call: Call) -> bool:
     return call.type.is_decimal and call.type.scale < (sum(scales) if call.op == "*" else max(scales))
 
 
-def without_widening(expression: Expression) -> Expression:
-    """Without widening casts between numbers: they keep the value up to rounding, which candidates allow for."""
+def without_casts(expression: Expression) -> Expression:
+    """Return a number without the casts that keep its value up to rounding, which candidates allow for.
+
+    A cast to a narrower integer may have no value on some rows. What is inside has one, and the whole check tells.
+    """
     while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
         inner = expression.args[0]
         if not (inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")):
@@ -205,7 +208,7 @@ def without_widening(expression: Expression) -> Expression:
 
 def _constant(expression: Expression) -> Fraction | None:
     """The value of a constant that is a number or a time, computed exactly."""
-    expression = without_widening(expression)
+    expression = without_casts(expression)
     if not _is_ordered(expression):
         return None
     if isinstance(expression, Literal):

@@ -71,6 +71,8 @@ _SQL_TYPES = {
 }
 
 
+_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
 # Where sqlglot ranks operators otherwise than Spark, parentheses must say what is meant.
 _CONDITIONS = (exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
 _BITWISE_RANK = {exp.BitwiseOr: 1, exp.BitwiseXor: 2, exp.BitwiseAnd: 3}
@@ -128,6 +130,8 @@ def check_rank(node: Node) -> None:
 
 def number(text: str) -> Literal:
     """A number as Spark types it: INT, BIGINT or DECIMAL by its size; DOUBLE with an exponent."""
+    if not _NUMBER.fullmatch(text):  # the tokenizer takes 1e for one
+        raise PredicateError(f"{text} is not a number: digits have to follow the exponent's e, as in 1e5")
     if "e" in text.lower():
         if math.isinf(float(text)):
             raise PredicateError(f"{text} is too large for a DOUBLE; write a DECIMAL, or CAST('inf' AS DOUBLE)")
@@ -157,7 +161,10 @@ def sql_type(node: Node) -> SqlType:
         check_collation(node.sql(dialect="spark"), node.args["collate"].name)
     name = node.this.value if hasattr(node.this, "value") else str(node.this)
     if name == "DECIMAL":
-        precision, scale = [int(p.name) for p in node.expressions] + [10, 0][len(node.expressions) :]
+        digits = [p.name for p in node.expressions]
+        if len(digits) > 2 or not all(re.fullmatch(r"\d{1,9}", d, re.ASCII) for d in digits):
+            raise PredicateError(f"cannot CAST to {node.sql(dialect='spark')}: write DECIMAL(digits, scale)")
+        precision, scale = [int(d) for d in digits] + [10, 0][len(digits) :]
         if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or precision == 0:
             raise PredicateError(f"DECIMAL({precision},{scale}): at most 38 digits, of which the scale is a part")
         return decimal_type(precision, scale)

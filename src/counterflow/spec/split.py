@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 from typing import Literal as OneOf
 
+from counterflow.spec.casts import never_fails
 from counterflow.spec.expression import (
     Call,
     Expression,
@@ -122,7 +123,7 @@ def _as_inequality(conjunct: Expression) -> Inequality | None:
         return None
     smaller, larger = conjunct.args if conjunct.op in ("<", "<=") else conjunct.args[::-1]
     width = _constant(larger)
-    distance = without_casts(smaller)
+    distance = without_widening(smaller)
     if width is not None and isinstance(distance, Call) and distance.op == "abs":  # abs(f - g) <= c
         total = _difference((distance.args[0], 1), (larger, 0))
         return None if total is None else _bounded(total, -width, width)
@@ -167,10 +168,12 @@ def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
     constant = _constant(expression)
     total.types.add(expression.type.name)
     if constant is not None:
+        if abs(constant) >= CONSTANT_MAX:  # it may be beyond a DOUBLE
+            return False
         total.constant += sign * constant
         total.magnitude += abs(float(constant))
         return total.magnitude < CONSTANT_MAX
-    inner = without_casts(expression)
+    inner = without_widening(expression)
     total.types.add(inner.type.name)
     if isinstance(inner, Call) and inner.op in ("+", "-") and _is_ordered(inner) and not _drops_digits(inner):
         first, second = inner.args
@@ -193,14 +196,15 @@ def _drops_digits(call: Call) -> bool:
     return call.type.is_decimal and call.type.scale < (sum(scales) if call.op == "*" else max(scales))
 
 
-def without_casts(expression: Expression) -> Expression:
+def without_widening(expression: Expression) -> Expression:
     """Return a number without the casts that keep its value up to rounding, which candidates allow for.
 
-    A cast to a narrower integer may have no value on some rows. What is inside has one, and the whole check tells.
+    A cast that fails on some row stays: where nothing guards it, that row has to end in an error.
     """
     while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
         inner = expression.args[0]
-        if not (inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")):
+        kept = inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")
+        if not kept or not never_fails(inner.type, expression.type):
             break
         expression = inner
     return expression
@@ -208,7 +212,7 @@ def without_casts(expression: Expression) -> Expression:
 
 def _constant(expression: Expression) -> Fraction | None:
     """The value of a constant that is a number or a time, computed exactly."""
-    expression = without_casts(expression)
+    expression = without_widening(expression)
     if not _is_ordered(expression):
         return None
     if isinstance(expression, Literal):

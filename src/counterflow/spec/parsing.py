@@ -96,7 +96,7 @@ def parse(where: str | Expr) -> Node:
         raise PredicateError(
             "where= is nested too deeply to be parsed: use IN lists, or columns of their own"
         ) from error
-    except sqlglot.errors.SqlglotError as error:
+    except Exception as error:  # the parser has errors of its own, and ValueError and others for some odd texts
         raise PredicateError(f"cannot parse where={where!r}: {_parser_message(error)}") from error
     if len(statements) != 1:
         raise PredicateError(f"where={where!r} holds {len(statements)} statements: give one boolean expression")

@@ -199,12 +199,14 @@ def _drops_digits(call: Call) -> bool:
 def without_widening(expression: Expression) -> Expression:
     """Return a number without the casts that keep its value up to rounding, which candidates allow for.
 
-    A cast that fails on some row stays: where nothing guards it, that row has to end in an error.
+    A cast that fails on some row stays: where nothing guards it, that row has to end in an error. Integers are computed
+    exactly, so a result may exceed its own type, and then does not fit a wider one either.
     """
     while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
         inner = expression.args[0]
         kept = inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")
-        if not kept or not never_fails(inner.type, expression.type):
+        may_exceed = expression.type.is_exact and isinstance(inner, Call) and inner.op != "cast"
+        if not kept or may_exceed or not never_fails(inner.type, expression.type):
             break
         expression = inner
     return expression

@@ -27,7 +27,7 @@ from counterflow.kernels.compiled.window import CompiledWindow
 from counterflow.kernels.evaluate import Columns, matches, one_sided
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
-from counterflow.spec.expression import Expression, Side, columns_of
+from counterflow.spec.expression import Expression, Side, columns_of, quoted
 from counterflow.spec.split import Split
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
@@ -330,7 +330,8 @@ class WindowStore:
 
     @property
     def _fingerprint(self) -> str:
-        return f"{self.side} window of {self.predicate}"
+        columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in sorted(self.types.items()))
+        return f"{self.side} window of {self.predicate} over ({columns})"
 
 
 class _Fallback:

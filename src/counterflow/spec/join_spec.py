@@ -129,8 +129,12 @@ def build_spec(
     suffix: str = "_right",
     ordered: bool = False,
     streaming: bool = False,
+    zone: str | None = None,
 ) -> JoinSpec:
-    """Check a join's options against its inputs' schemas. Raises a `CounterflowError` that says what to change."""
+    """Check a join's options against its inputs' schemas. Raises a `CounterflowError` that says what to change.
+
+    `zone` is where the predicate reads wall clocks, if the engine has one zone for all; otherwise its columns decide.
+    """
     checked_how = _check_how(how)
     for side, schema in (("left", left), ("right", right)):
         _check_unique(side, schema)
@@ -139,7 +143,7 @@ def build_spec(
     left_window, right_window = windows.resolve(window, integer_time=integer_time)
     if streaming:
         _check_bounded(left_window, right_window)
-    predicate = bind(where, _types(left), _types(right))
+    predicate = bind(where, _types(left), _types(right), zone)
     left_names = _superseded("left", left.names, left_time)
     right_names: list[str | None] = list(right.names)
     if checked_how not in ("semi", "anti"):

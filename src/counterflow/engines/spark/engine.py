@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkAttributeError, PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
@@ -31,10 +31,11 @@ from counterflow.engines.spark.routing import PACKED, RESERVED, TIE, is_order_se
 from counterflow.engines.spark.worker import readable
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
-from counterflow.spec.expression import Side
+from counterflow.spec.expression import Side, columns_of
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
+SESSION_ZONE = "spark.sql.session.timeZone"
 _observation_numbers = itertools.count(1)
 
 
@@ -144,7 +145,9 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
         for name in schema.names:
             if name.lower().startswith(RESERVED):
                 raise ColumnError(f"column '{name}' of the {side} input starts with '{RESERVED}': rename it")
-    spec = build_spec(*schemas, streaming=inputs.streaming, **options)
+    zone = inputs.session.conf.get(SESSION_ZONE)
+    spec = build_spec(*schemas, streaming=inputs.streaming, zone=zone, **options)
+    _check_collations(spec, inputs)
     if inputs.streaming:
         for side_spec in (spec.left, spec.right):
             for frame in inputs.frames(side_spec.side):
@@ -152,6 +155,18 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
     elif engine.late_rows is not None:
         raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
     return spec, choose_layout(spec, engine, _cores(inputs.session))
+
+
+def _check_collations(spec: JoinSpec, inputs: _Inputs) -> None:
+    """Refuse a text that Spark would compare by a collation. It is carried along as it is."""
+    for column in columns_of(spec.predicate):
+        kind = inputs.frames(column.side)[0].schema[column.name].dataType
+        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            raise UnsupportedError(
+                f"column '{column.name}' of the {column.side} input has the collation {kind.collation}, and predicates "
+                f"compare texts byte by byte: give the join a column with collate({column.name}, 'UTF8_BINARY'), and "
+                "write lower(...) on both sides of the comparison to ignore case"
+            )
 
 
 def _check_analysis(frame: Any) -> None:
@@ -169,7 +184,7 @@ def _check_analysis(frame: Any) -> None:
 def _arrow_schema(frame: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    zone = frame.sparkSession.conf.get(SESSION_ZONE)
     try:
         return to_arrow_schema(frame.schema, timezone=zone)
     except TypeError:  # before Spark 4.3 it is always UTC there; the zone matters for `hour` and the like

@@ -26,7 +26,7 @@ from counterflow.engines.spark.routing import SOURCE, TIE
 from counterflow.errors import StateError
 from counterflow.kernels.times import time_values
 from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.spec.expression import Side, quoted
 from counterflow.spec.join_spec import JoinSpec, SideSpec
 
 DIRECTORY_SCHEMA = "directory STRING"
@@ -164,14 +164,27 @@ def _checked_directory(text: str) -> Directory:
 
 
 def fingerprint_of(spec: JoinSpec, layout: object) -> str:
-    """What must not change between restarts, readable in the error that says it has."""
+    """Return what must not change between restarts, readable in the error that says it has.
+
+    Two joins that differ have two texts: names are quoted, and constants are written to the last digit.
+    """
 
     def side(s: SideSpec) -> str:
-        columns = ", ".join(f"{field.name} {field.type}" for field in s.schema)
-        return f"{s.time}, window {s.window.kind} {s.window}, of ({columns})"
+        columns = ", ".join(f"{quoted(field.name)} {_type_text(field.type)}" for field in s.schema)
+        return f"{quoted(s.time)}, window {s.window.kind} {s.window}, of ({columns})"
 
     how = f"{spec.how} ordered" if spec.ordered else spec.how
     return f"layout {layout}; how {how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
+
+
+def _type_text(type_: pa.DataType) -> str:
+    if pa.types.is_struct(type_):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {_type_text(field.type)}' for field in type_)}>"
+    if pa.types.is_map(type_):
+        return f"map<{_type_text(type_.key_type)}, {_type_text(type_.item_type)}>"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"list<{_type_text(type_.value_type)}>"
+    return str(type_)
 
 
 # --- versions

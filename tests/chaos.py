@@ -1,7 +1,9 @@
-"""A streaming join as a process of its own, to be maltreated: `python chaos.py FOLDER LAYOUT HOW MASTER`.
+"""A streaming join as a process of its own, to be maltreated: `python chaos.py FOLDER LAYOUT HOW MASTER FILES [again]`.
 
 It joins the files in FOLDER/left and FOLDER/right, one micro-batch a file, into FOLDER/out, and ends when all are done.
-What the tests do to it is here too: they find its executors and Python workers in /proc, and its hot copies on disk.
+FILES is the class of Spark's file manager, by its short name. With `again`, every task fails once, after it has
+committed its state. What the tests do to it is here too: they find its executors and Python workers in /proc, and its
+hot copies on disk.
 """
 
 from __future__ import annotations
@@ -17,10 +19,22 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+FILE_MANAGERS = {  # Spark's default, and the one that keeps the first of two files and says nothing
+    "default": "FileContextBasedCheckpointFileManager",
+    "rename": "FileSystemBasedCheckpointFileManager",
+}
 
-def options_of(layout: str) -> dict:
+
+def file_manager(name: str) -> str:
+    return f"org.apache.spark.sql.execution.streaming.checkpointing.{FILE_MANAGERS[name]}"
+
+
+def options_of(layout: str, how: str) -> dict:
+    """The join's options; `how` may be "ordered", for an inner join in order."""
     band = "abs(l.x - r.a) <= 10 AND abs(l.y - r.b) <= 10"
-    return dict(where="l.x = r.a" if layout.startswith("hash") else band, time="ts", window="15 minutes")
+    kind = dict(how="inner", ordered=True) if how == "ordered" else dict(how=how)
+    return dict(where="l.x = r.a" if layout.startswith("hash") else band, time="ts", window="15 minutes", **kind)
 
 
 def join(spark, folder: Path, layout: str, how: str):
@@ -29,7 +43,16 @@ def join(spark, folder: Path, layout: str, how: str):
 
     like = {side: pq.read_table(next((folder / side).glob("*.parquet"))) for side in ("left", "right")}
     streams = [read_stream(spark, folder / side, like[side]) for side in ("left", "right")]
-    return cf.window_join(*streams, how=how, engine=cf.Spark(layout=layout), **options_of(layout))
+    return cf.window_join(*streams, engine=cf.Spark(layout=layout), **options_of(layout, how))
+
+
+def fails_once(batches):
+    """What comes last in a task: when the join has no more rows, its state is committed."""
+    from pyspark import TaskContext
+
+    yield from batches
+    if TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("this task is to run again")
 
 
 @contextmanager
@@ -60,21 +83,23 @@ def full_disk():
         operator.CounterflowCell = original
 
 
-def run(folder: Path, layout: str, how: str, master: str) -> None:
+def run(folder: Path, layout: str, how: str, master: str, files: str, again: str = "") -> None:
     from counterflow.engines.spark.session import local_session
     from streams import run_available
 
     settings = {"spark.local.dir": str(folder / "local"), "spark.executor.memory": "700m"}
+    settings |= {FILE_MANAGER: file_manager(files), "spark.task.maxFailures": "20"}
     spark = local_session("victim", partitions=4, master=master, settings=settings)
-    run_available(join(spark, folder, layout, how), folder)
+    joined = join(spark, folder, layout, how)
+    run_available(joined.mapInArrow(fails_once, joined.schema) if again else joined, folder)
     spark.stop()
 
 
 class Victim:
-    def __init__(self, folder: Path, layout: str, how: str, master: str) -> None:
+    def __init__(self, folder: Path, layout: str, how: str, master: str, files: str, again: bool = False) -> None:
         self.folder = folder
         with open(folder / "log", "ab") as log:
-            arguments = [sys.executable, __file__, str(folder), layout, how, master]
+            arguments = [sys.executable, __file__, str(folder), layout, how, master, files, *(["again"] * again)]
             self.process = subprocess.Popen(arguments, start_new_session=True, stdout=log, stderr=log)
 
     @property
@@ -96,30 +121,49 @@ class Victim:
 
     # --- what can happen to it
 
-    def kill_driver(self) -> bool:
-        os.killpg(self.process.pid, signal.SIGKILL)  # driver, JVM, executors and workers
+    def kill_driver(self, rng: random.Random) -> bool:
+        """Driver, JVM, executors and workers, all at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.bury()
+        return True
+
+    def kill_jvm(self, rng: random.Random) -> bool:
+        """The driver's JVM; its Python process then ends by itself."""
+        killed = _kill(_choice(rng, self._pids(lambda command: "SparkSubmit" in command)))
+        if killed:
+            self.bury()
+        return killed
+
+    def bury(self) -> None:
+        """End what is left of it: nothing of a driver that is gone may still write when the next one starts."""
         for pid in self._pids(lambda _: True):
             _kill(pid)
         self.process.wait()
-        return True
 
     def kill_worker(self, rng: random.Random) -> bool:
         """A Python worker, not the daemon that forks them."""
-        daemons = set(self._pids(lambda command: "pyspark.daemon" in command))
+        daemons = self._daemons()
         return _kill(_choice(rng, [pid for pid in daemons if _parent(pid) in daemons]))
+
+    def kill_daemon(self, rng: random.Random) -> bool:
+        daemons = self._daemons()
+        return _kill(_choice(rng, [pid for pid in daemons if _parent(pid) not in daemons]))
 
     def kill_executor(self, rng: random.Random) -> bool:
         return _kill(_choice(rng, self._pids(lambda command: "CoarseGrainedExecutorBackend" in command)))
 
+    def _daemons(self) -> set[int]:
+        return set(self._pids(lambda command: "pyspark.daemon" in command))
+
     def lose_directory(self, rng: random.Random) -> bool:
-        folders = list((self.folder / "local").glob("**/counterflow/*"))
+        folders = list((self.folder / "local").glob("**/counterflow/cells/*"))
         for folder in folders:
             subprocess.run(["rm", "-rf", str(folder)], check=False)
         return bool(folders)
 
     def corrupt_copies(self, rng: random.Random) -> bool:
         """All hot copies, each in one byte; and the hosts' workers are killed, so that the copies are needed."""
-        copies = [p for p in (self.folder / "local").glob("**/counterflow/*/*") if len(p.name) == 32]
+        copies = list((self.folder / "local").glob("**/counterflow/cells/*/[0-9]*"))
         for path in copies:
             try:
                 data = bytearray(path.read_bytes())

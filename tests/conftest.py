@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The settings of `local_session`, each justified there; four shuffle partitions, one for each cell of a 2x2."""
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = local_session("counterflow tests", cores=2, partitions=4, log=log)
+    settings = {"spark.local.dir": str(log.parent)}  # where tests find the workers' files
+    session = local_session("counterflow tests", cores=2, partitions=4, log=log, settings=settings)
     yield session
     session.stop()
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import pytest
@@ -21,6 +19,7 @@ from counterflow.engines.simulated.simulation import Outcome, Schedule, Simulati
 from counterflow.engines.simulated.words import TOO_MUCH
 from counterflow.kernels.times import horizon_of
 from counterflow.protocols import feeding, words
+from counterflow.sources import module_from_text
 from counterflow.spec.windows import Window
 
 PACKAGE = Path(words.__file__).parents[1]
@@ -64,12 +63,9 @@ class Mutant:
                 text = text.replace(self.old, self.new)
             for before, after in renamed.items():
                 text = text.replace(f"from counterflow.{before} import", f"from {after} import")
-            renamed[name] = f"mutant_{digest}_{path.stem}"
-            module = ModuleType(renamed[name])
-            sys.modules[module.__name__] = module
-            vars(module).update({word: vars(words)[word] for word in vars(words) if word.isupper()})
-            # Numba names what it keeps on disk by this file, so that a mutant is compiled once, as all the others.
-            exec(compile(text, f"{module.__name__}.py", "exec"), vars(module))
+            renamed[name] = f"counterflow_mutant_{digest}_{path.stem}"
+            values = {word: vars(words)[word] for word in vars(words) if word.isupper()}
+            module = module_from_text(renamed[name], text, **values)
         return module.step
 
 

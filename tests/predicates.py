@@ -160,6 +160,7 @@ STRINGS = [
     *_of_all("l.s NOT LIKE {}", ("r.s", "'a%'", "'%ä_ü'")),
     *_of_all("l.s {} 'A%'", ("ILIKE", "NOT ILIKE")),
     "l.s ILIKE r.s",
+    "l.s COLLATE UTF8_BINARY = r.s AND collate(r.s, 'utf8_binary') > 'A'",
     "l.s LIKE 'a!%' ESCAPE '!' OR r.s NOT LIKE 'a/_' ESCAPE '/'",
     "like(l.s, '%' || r.s) AND ilike(r.s, 'B')",
     *_of_all("l.s RLIKE {}", ("'a'", "'^a.*c$'", "'[a-b]+'", "'^\\\\w+$'", "r'^\\w*$'", "'(?i)b'", "'a|B'")),

@@ -78,7 +78,8 @@ def test_join_to_a_file(counterflow, files, tmp_path, output):
 def test_join_on_spark_is_the_same(files, tmp_path):
     for engine in ("local", "spark"):
         options = ["--where", WHERE, "--time", "ts", "--window", "5 seconds", "--engine", engine]
-        done = spawn("join", *files, *options, "--layout", "1x2", "-o", tmp_path / f"{engine}.parquet")
+        layout = ["--layout", "1x2"] if engine == "spark" else []
+        done = spawn("join", *files, *options, *layout, "-o", tmp_path / f"{engine}.parquet")
         assert done.returncode == 0, done.stderr
     local, spark = (pq.read_table(tmp_path / f"{e}.parquet").sort_by("pair_time") for e in ("local", "spark"))
     assert local.column_names == spark.column_names
@@ -102,6 +103,7 @@ def test_explain(counterflow, files):
         (["--window", "rows:x"], "write rows:100"),
         (["--how", "sideways"], "unknown how='sideways'"),
         (["--engine", "flink"], "use local or spark"),
+        (["--layout", "2x2"], "use it with --engine spark"),
         (["-o", "out.xlsx"], "ends in .csv or .parquet"),
         (["-o", "nowhere/out.csv"], "does not exist"),
     ],
@@ -109,7 +111,7 @@ def test_explain(counterflow, files):
 def test_errors_are_one_line_and_exit_with_2(counterflow, files, change, message):
     done = counterflow("join", *files, "--where", WHERE, "--time", "ts", "--window", "5 seconds", *change)
     assert done.returncode == 2
-    assert message in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
+    assert message in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_missing_and_broken_files(counterflow, files, tmp_path):

@@ -6,11 +6,13 @@ import contextlib
 import io
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from counterflow.spec.forms import FORMS
 from counterflow.spec.functions import FUNCTIONS
+from counterflow.spec.join_spec import _HOW_ALIASES, How
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,3 +58,14 @@ def test_the_list_of_functions_is_complete():
     )
     internal = {"extract_second"}
     assert set(re.findall(r"`(\w+)`", line)) == (set(FUNCTIONS) | set(FORMS) | {"extract"}) - internal
+
+
+def test_every_name_of_how_is_documented():
+    page = (ROOT / "docs" / "semantics.md").read_text()
+    names = {*get_args(How), *_HOW_ALIASES}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+    line = next(line for line in page.splitlines() if line.startswith("Spark's other names"))
+    for part in line.split(": ", 1)[1].rstrip(".").split("; "):
+        aliases, _, name = part.rpartition(" for ")
+        for alias in re.findall(r"`(\w+)`", aliases):
+            assert _HOW_ALIASES[alias] == name.strip("`")

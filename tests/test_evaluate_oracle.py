@@ -180,11 +180,12 @@ def test_vectorised_is_the_reference(columns, data, where):
 @given(data=st.data(), value=st.one_of(numbers(), texts(), moments()))
 def test_values_are_the_reference_s(columns, data, value):
     """Not only conditions: the numbers, texts and times themselves."""
-    from counterflow.spec.binding import Binder
+    from counterflow.spec.binding import Binder, zone_of
     from counterflow.spec.parsing import parse
 
+    schemas, node = [types_of(columns)] * 2, parse(value)
     try:
-        expression = Binder(types_of(columns), types_of(columns)).expression(parse(value))
+        expression = Binder(*schemas, zone_of(node, *schemas)).expression(node)
     except cf.PredicateError:
         assume(False)
     left, right = data.draw(tables(columns, expression)), data.draw(tables(columns, expression))
@@ -487,3 +488,16 @@ def test_pairs_that_an_index_could_lose(where, kind, x, y):
     for search in SEARCHES:
         with searching(search):
             assert pairs_of(where, left, right) == joined_pairs(where, left, right, 10) == [(0, 0)]
+
+
+def test_equal_times_among_times_beyond_64_bits():
+    """One side's batch is held in 64 bits, the other's, which has a time beyond them, is not: equal keys meet."""
+    seconds = [3 * 10**12, 9 * 10**12, -3 * 10**12, 5]
+    left, right = column_table("x", pa.int64(), seconds), column_table("y", pa.int64(), [*seconds, HIGH])
+    for where in (
+        "timestamp_seconds(l.x) = timestamp_seconds(r.y)",
+        "l.x * INTERVAL 1 SECOND <=> r.y * INTERVAL 1 SECOND",
+    ):
+        for search in SEARCHES:
+            with searching(search):
+                assert joined_pairs(where, left, right, 10) == [(i, i) for i in range(len(seconds))]

@@ -31,6 +31,7 @@ from counterflow.reference.tables import tuples_of
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, table_of, windows
 from interpreted import SEARCHES, searching
+from live import after_left
 
 HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 BASE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -116,7 +117,7 @@ def expected_rows(fed: list[Fed], happened: list[Event]) -> tuple[list[list[int]
                 seen[i] += 1
                 newest[i] = max(newest[i], row[0])
                 delay = fed[i].delay
-                reached[i] = max(reached[i], newest[i] - (1e-6 if delay is None else delay))
+                reached[i] = max(reached[i], newest[i] - (delay or 0) - 1e-6)  # just below
     return kept, late
 
 
@@ -366,6 +367,28 @@ def test_the_ends_of_time():
             table = pa.concat_tables([pa.Table.from_batches([b]) for b in batches])
             want = cf.window_join(table, table, **options)
             assert pa.Table.from_batches(joined, schema=joined.schema) == want, (delay, how)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 5, 2**62])
+@pytest.mark.parametrize("low", [-(2**63), -(2**63) + 1, -3, 2**63 - 1 - 2**62 - 1, 2**63 - 7, 2**63 - 1])
+def test_a_row_exactly_its_delay_behind_is_on_time(delay, low):
+    """
+    delay d:   low + d   low   low + d   low - 1   low
+               the second row is exactly d behind, as are the last one and, with a delay of zero, the ties; low - 1,
+               where there is one, is late
+    """
+    newest = min(low + delay, 2**63 - 1)
+    low = newest - delay
+    times = [newest, low, newest, *([low - 1] if low > -(2**63) else []), low]
+    schema = pa.schema({"id": pa.int64(), "t": pa.int64()})
+    whole = pa.record_batch([list(range(len(times))), times], schema=schema)
+    on_time = [i for i, time in enumerate(times) if time >= low]
+    for size in (1, 2, len(times)):
+        pieces = [whole.slice(i, size) for i in range(0, len(times), size)]
+        left, right = cf.stream([], schema=schema), cf.stream(after_left(pieces), delay=delay)
+        joined = cf.window_join(left, right, where="l.id = r.id", time="t", window=1, how="right")
+        assert sorted(i for part in joined for i in part["id_right"].to_pylist()) == on_time
+        assert joined.metrics()["late_right"] == len(times) - len(on_time)
 
 
 def test_time_of_reads_watermarks_back():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 from counterflow.cli.main import app
-from counterflow.errors import OptionError
+from counterflow.errors import OptionError, WindowError
 from counterflow.plan.calibration import VERSION, Calibration, Point, calibration_path, read_calibration
 from counterflow.plan.model import (
     Load,
@@ -177,6 +177,15 @@ def test_command_for_people(engine):
     assert "do not sustain" in done.stdout and "layout" in done.stdout
 
 
-def test_wrong_options():
-    for options in (["--window", "soon"], ["--window", "1 s,2 s,3 s"], ["--access", "magic"], ["--memory", "0"]):
-        assert CliRunner().invoke(app, ["plan", "--smoke", *options]).exception is not None
+@pytest.mark.parametrize(
+    ("options", "kind", "named"),
+    [
+        (["--window", "soon"], WindowError, "'soon'"),
+        (["--window", "1 s,2 s,3 s"], OptionError, "--window '1 s,2 s,3 s'"),
+        (["--access", "magic"], OptionError, "'magic'"),
+        (["--memory", "0"], OptionError, "memory"),
+    ],
+)
+def test_wrong_options(options, kind, named):
+    error = CliRunner().invoke(app, ["plan", "--smoke", *options]).exception
+    assert type(error) is kind and named in str(error)

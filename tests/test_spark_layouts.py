@@ -172,6 +172,37 @@ def test_a_short_window_far_behind_its_watermark_leaves_few_chunks():
     assert directory is not None and len(directory.chunks) < 60
 
 
+GUARDED = [
+    "l.x < 1000 AND CAST(l.x AS INT) = r.k",
+    "l.x < 100 AND CAST(l.x AS TINYINT) = r.x AND l.s = r.s",
+    "abs(l.f) < 9 AND CAST(l.f AS INT) = r.k",
+    "r.x < 1000 AND l.k <=> CAST(CAST(r.x AS SMALLINT) AS BIGINT)",
+    "l.x < 1000 AND CAST(l.x AS DECIMAL(5,2)) = r.x",
+    "l.s RLIKE '^[0-9]$' AND CAST(l.s AS INT) = r.k",
+]
+
+
+@pytest.mark.parametrize("where", GUARDED)
+def test_a_guard_protects_a_key(where):
+    """A CAST that fails on some row is no key: rows are routed before their guard is looked at."""
+    rows = [(1, 1, 5, 5.0, "5"), (1, 5, 2**40, 1e300, "a"), (2, None, 3, 3.5, None), (2, 3, 2**40, float("nan"), "5")]
+    left, right = table_of(rows), table_of(rows[::-1])
+    options = dict(where=where, time="ts", window="3 seconds")
+    query = Query(left.schema, right.schema, "auto", lambda: False, **options)
+    assert query.layout.kind == ("hash" if "l.s = r.s" in where else "matrix")
+    query.batch(left, right, 0)
+    want = expected(left, right, **options)
+    assert want and Counter(query.out) == Counter(want)
+
+
+@pytest.mark.parametrize("where", ["l.k = r.x", "CAST(l.k AS BIGINT) = r.x", "l.k = r.f", "l.k = CAST(r.f AS FLOAT)"])
+def test_a_cast_that_every_row_survives_is_a_key(where):
+    assert (
+        Query(table_of([]).schema, table_of([]).schema, "auto", bool, where=where, time="ts", window="3 s").layout.kind
+        == "hash"
+    )
+
+
 @pytest.mark.parametrize("name", ["later_time", "earlier_tie", "side", "payload", "row", "at", "time"])
 def test_columns_may_have_any_name(name):
     rows = table_of([(1, 1, 1, 1.0, "a")]).rename_columns([name if c == "f" else c for c in table_of([]).column_names])

@@ -180,8 +180,25 @@ def test_another_layout_is_refused_on_restart(spark, tmp_path, late_streams):
     second = cf.window_join(
         *late_streams, where="l.k = r.k", time="ts", window="30 seconds", engine=cf.Spark(layout="2x1")
     )
-    with pytest.raises(StreamingQueryException, match="layout 1x2"):
+    with pytest.raises(StreamingQueryException, match="layout 1x2") as refused:
         run_available(second, tmp_path)
+    check_readable(refused.value, "StateError: the checkpoint belongs to another join", "layout 1x2", "layout 2x1")
+
+
+def test_another_predicate_is_refused_on_restart(spark, tmp_path, late_streams):
+    options = dict(time="ts", window="30 seconds", engine=cf.Spark(layout="1x2"))
+    run_available(cf.window_join(*late_streams, where="l.k = r.k", **options), tmp_path)
+    write_batches(tmp_path / "left", [rows((50, 1))], first=9)
+    with pytest.raises(StreamingQueryException) as refused:
+        run_available(cf.window_join(*late_streams, where="l.k < r.k", **options), tmp_path)
+    check_readable(refused.value, "StateError: the checkpoint belongs to another join", "l.k = r.k", "l.k < r.k")
+
+
+def check_readable(error: Exception, *parts: str) -> None:
+    """What is wrong and what to do is in the first lines, without a traceback before it."""
+    first = "\n".join(str(error).splitlines()[:5])
+    assert all(part in first for part in (*parts, "start with a new checkpointLocation")), first
+    assert "Traceback" not in first
 
 
 def test_a_null_time_ends_the_query_with_one_clear_error(spark, tmp_path):
@@ -191,9 +208,30 @@ def test_a_null_time_ends_the_query_with_one_clear_error(spark, tmp_path):
     write_batches(tmp_path / "right", [good])
     streams = [read_stream(spark, tmp_path / side, good) for side in ("left", "right")]
     joined = cf.window_join(*streams, where="l.k = r.k", time="ts", window="30 seconds")
-    with pytest.raises(StreamingQueryException, match="time column 'ts' of the left input is null in row 0"):
+    with pytest.raises(StreamingQueryException) as ended:
         run_available(joined, tmp_path)
+    assert "TimeError: time column 'ts' of the left input is null in row 0" in str(ended.value).splitlines()[0]
     assert len(results(spark, joined, tmp_path)) == 2  # what was committed stays
+
+
+def test_null_times_are_dropped_if_asked(spark, tmp_path):
+    """The others are joined; how many were dropped is counted on each side, over restarts."""
+    good = rows((1, 1), (2, 2), (3, 3))
+    bad = good.set_column(1, "ts", pa.array([None, BASE, None], good.schema.field("ts").type))
+    write_batches(tmp_path / "left", [bad, good])
+    write_batches(tmp_path / "right", [good])
+    engine, options = cf.Spark(layout="1x2", null_times="drop"), dict(where="l.k = r.k", time="ts", window="30 seconds")
+    streams = [read_stream(spark, tmp_path / side, good) for side in ("left", "right")]
+    joined = cf.window_join(*streams, engine=engine, **options)
+    run_available(joined, tmp_path)
+    write_batches(tmp_path / "right", [bad], first=9)
+    metrics = cf.query_metrics(run_available(joined, tmp_path))
+    kept = [pa.concat_tables([table, bad.slice(1, 1)]) for table in (good, good)]
+    assert len(results(spark, joined, tmp_path)) == len(cf.window_join(*kept, **options)) == 6
+    assert (metrics["null_times_left"], metrics["null_times_right"]) == (2, 2)
+    assert (metrics["rows_left"], metrics["rows_right"]) == (4, 4)
+    static = cf.window_join(spark.createDataFrame(bad), spark.createDataFrame(good), engine=engine, **options)
+    assert static.count() == 1
 
 
 def test_a_warm_batch_reads_nothing_back(spark, tmp_path):
@@ -210,3 +248,26 @@ def test_a_warm_batch_reads_nothing_back(spark, tmp_path):
     cells = cf.query_metrics(query)["cells"]
     assert [cell["cell"] for cell in cells] == [0, 1, 2, 3]
     assert sum(cell["state_rows_left"] for cell in cells) == 2 * 80
+
+
+def test_a_batch_with_two_actions_stays_hot(spark, tmp_path):
+    """`if df.isEmpty()` before the write runs each batch twice, the first time only in part: the answer is the same."""
+    batches = [rows(*((b, k) for k in range(10)), first=10 * b) for b in range(6)]
+    for side in ("left", "right"):
+        write_batches(tmp_path / side, batches)
+    streams = [read_stream(spark, tmp_path / side, batches[0]) for side in ("left", "right")]
+    joined = cf.window_join(*streams, where="l.k = r.k", time="ts", window="1 hour", engine=cf.Spark(layout="2x2"))
+    found = Counter()
+
+    def write(frame, batch):
+        if not frame.isEmpty():
+            found.update((row.id, row.id_right) for row in frame.collect())
+
+    sink = joined.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    want = cf.window_join(*[pa.concat_tables(batches)] * 2, where="l.k = r.k", time="ts", window="1 hour")
+    assert found == Counter(zip(want["id"].to_pylist(), want["id_right"].to_pylist(), strict=True))
+    observed = [row.asDict() for p in query.recentProgress for row in p["observedMetrics"].values()]
+    totals = {name: sum(o[name] or 0 for o in observed) for name in ("hot_hits", "rebuilds", "chunks_read")}
+    assert totals["rebuilds"] == 0 and totals["chunks_read"] == 0 and totals["hot_hits"] >= 4 * 5

@@ -68,6 +68,20 @@ def test_a_failing_node_ends_the_replay(algorithm, monkeypatch):
         run.take()
 
 
+def test_scalejoin_is_ordered_by_its_own_gate():
+    """As through the public call; the benchmark's collector orders for the others, and every row says who did."""
+    inputs = make_inputs("hash", 900, 300)
+    for algorithm, ordered, who in (
+        ("scalejoin", True, "gate"),
+        ("scalejoin", False, None),
+        ("llhj", True, "collector"),
+    ):
+        run = Run(algorithm, 2, inputs, 300, 600, 16, "auto", ordered)
+        row = run.take()
+        assert row["verified"] and row["pairs"] > 0 and row.get("ordered_by") == who
+        assert run.design.ordered_output == (who == "gate") and run.replay.watch.ordered == (who == "collector")
+
+
 @pytest.mark.parametrize("cores", [1, 2, 4, 8])
 @pytest.mark.parametrize("algorithm", ["kang", "handshake", "llhj", "scalejoin"])
 def test_any_number_of_cores(algorithm, cores, monkeypatch):

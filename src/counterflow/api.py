@@ -69,11 +69,10 @@ def window_join(
         return spark.join_dataframes(left, right, options, engine or Spark())
     local = _local_engine(engine)
     if is_stream(left) or is_stream(right):
-        if isinstance(local, Simulated):
-            raise UnsupportedError("engine=cf.Simulated(...) joins tables: join streams with cf.Local(...)")
-        return join_streams(left, right, options, local)
+        return join_streams(left, right, options, _for_streams(local))
     left_table, right_table = as_table(left, "left"), as_table(right, "right")
     spec = build_spec(left_table.schema, right_table.schema, **options)
+    _check_for_tables(local)
     if isinstance(local, Simulated):
         from counterflow.engines.simulated.core import join_simulated  # compiled: not before it is needed
 
@@ -101,6 +100,7 @@ def explain(
     else:
         local = _local_engine(engine)
         streaming = is_stream(left) or is_stream(right)
+        _for_streams(local) if streaming else _check_for_tables(local)
         schemas = _schema(left, "left", streaming), _schema(right, "right", streaming)
         spec: JoinSpec = build_spec(*schemas, streaming=streaming, **options)
         explanation = Explanation(spec, engine=f"in process, {local.described}")
@@ -137,6 +137,18 @@ def _local_engine(engine: Any) -> Local | Simulated:
     if engine is not None and not isinstance(engine, Local | Simulated):
         raise OptionError(f"engine={engine!r}: use cf.Local(...) or cf.Spark(...)")
     return engine or Local()
+
+
+def _for_streams(engine: Local | Simulated) -> Local:
+    if isinstance(engine, Simulated):
+        raise UnsupportedError("engine=cf.Simulated(...) joins tables: join streams with cf.Local(...)")
+    engine.check_inputs(streaming=True)
+    return engine
+
+
+def _check_for_tables(engine: Local | Simulated) -> None:
+    if isinstance(engine, Local):
+        engine.check_inputs(streaming=False)
 
 
 def _spark_engine(left: Any, right: Any, engine: Any) -> Any:

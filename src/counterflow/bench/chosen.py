@@ -15,6 +15,7 @@ from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
 KINDS: dict[str, Kind] = {"equi": "hash", "band": "band"}
+WORKERS_MAX = 256
 ACCESSES = ("auto", "scan", "merge")
 
 
@@ -36,12 +37,14 @@ class Choice:
         for option, value in [*given, ("predicate", self.predicate), ("access", self.access)]:
             if value not in known[option]:
                 raise OptionError(f"unknown {option} {value!r}{did_you_mean(value, known[option])}")
-        for option in ("workers", "batch_rows", "window_rows"):
+        for option, most in (("workers", WORKERS_MAX), ("batch_rows", 1 << 16), ("window_rows", 100_000_000)):
             count = getattr(self, option)
-            if count is not None and count < 1:
-                raise OptionError(f"--{option.replace('_', '-')} {count}: must be at least 1")
+            if count is not None and not 1 <= count <= most:
+                raise OptionError(f"--{option.replace('_', '-')} {count}: must be at least 1, and at most {most:,}")
         if self.algorithms == ("kang",) and self.workers not in (None, 1):
             raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
+        if self.algorithms == ("handshake",) and self.share != 0.5:
+            raise OptionError("--share: handshake join's results are as old as its windows, at any rate: leave it out")
         if not 0 < self.share <= 1:
             raise OptionError(f"--share {self.share}: a part of the sustained rate, above 0 and at most 1")
         if self.access == "merge" and self.predicate != "band":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import numpy as np
 
 from counterflow.bench.inputs import BAND
 from counterflow.bench.machine import has_avx2
-from counterflow.jit import cache_directory
 from counterflow.kernels.vectors import Array
 
-SOURCE = Path(__file__).with_name("limit.c")
+SOURCE = files("counterflow.bench") / "limit.c"
 FLAGS = ("-O3", "-mavx2", "-shared", "-fPIC")
 PAIRS = 1 << 20
 
@@ -55,15 +54,13 @@ def load_limit() -> Limit | str:
         return "the machine has no AVX2"
     if compiler is None:
         return "there is no C compiler"
-    content = hashlib.sha256(" ".join((compiler, *FLAGS)).encode() + SOURCE.read_bytes()).hexdigest()[:16]
-    path = cache_directory() / f"limit_{content}.so"
-    if not path.exists():
-        part = path.with_suffix(f".{os.getpid()}")
-        done = subprocess.run([compiler, *FLAGS, "-o", str(part), str(SOURCE)], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(prefix="counterflow-") as folder:
+        path = Path(folder, "limit.so")
+        command = [compiler, *FLAGS, "-o", str(path), "-x", "c", "-"]
+        done = subprocess.run(command, input=SOURCE.read_text(), capture_output=True, text=True)
         if done.returncode:
             return f"{compiler} failed: {done.stderr.strip().splitlines()[-1:]}"
-        part.replace(path)
-    library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))  # it stays when its file goes
     library.scan.restype = ctypes.c_int64
     return Limit(library)
 

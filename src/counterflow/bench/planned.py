@@ -6,6 +6,7 @@ Predictions come from joins with other windows than those that they are compared
 from __future__ import annotations
 
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -41,11 +42,12 @@ def calibrated(afresh: bool, note: Note, sizes: Sizes | None = None) -> Calibrat
     """This machine's, from the cache unless `afresh`."""
     cpu, cores = str(machine()["cpu"]), len(usable_cores())
     path = calibration_path(cpu, cores)
-    found = None if afresh else read_calibration(path)
+    found = None if afresh or path is None else read_calibration(path)
     if found is None:
         found = measure(cpu, cores, sizes or Sizes(), note)
-        if sizes is None:
-            found.write(path)
+        if sizes is None and path is not None:
+            with suppress(OSError):  # it is measured again
+                found.write(path)
     return found
 
 

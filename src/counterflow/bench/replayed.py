@@ -62,6 +62,7 @@ class Run:
             access=access,  # type: ignore[arg-type]
             in_flight=max(4096, 4 * batch),
             outbox_rows=1 << 12,
+            ordered_output=ordered and algorithm == "scalejoin",  # as through the public call: its second gate
             expected_rows=(window + 2 * batch, window + 2 * batch),
         )
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
@@ -82,12 +83,13 @@ class Run:
             "window_rows": arrivals.window,
             "batch_rows": self.design.batch_rows,
             "ordered": self.ordered,
+            **({"ordered_by": "gate" if self.design.ordered_output else "collector"} if self.ordered else {}),
             "seconds": seconds,
             "tuples_per_s": (len(arrivals.is_left) - warm) / seconds,
             "stolen": stolen / seconds / len(usable_cores()),
             "hop_ns": hop_ns(),
             "pairs": measured["pairs"],
-            "buffer_rows_max": measured["buffer"],
+            **({} if self.design.ordered_output else {"buffer_rows_max": measured["buffer"]}),  # the gate's is its own
         }
         if measured["punctuated"] < measured["pairs"]:
             row["punctuation_rows_min"] = measured["punctuated"]

@@ -12,8 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from counterflow.cli.terminal import notes, say
+
 app = typer.Typer(no_args_is_help=True, help="Measure this machine; every benchmark checks its own output.")
-notes = Console(stderr=True, highlight=False)
 
 RATES = ("comparisons_per_s", "tuples_per_s")
 RATIOS = ("ratio_to_limit", "ratio_to_counterflow", "probe_cost_ratio")
@@ -94,7 +95,7 @@ def _measure(
         def note(text: str) -> None:
             status.update(text)
             if not notes.is_terminal:
-                notes.print(text)
+                say(text)
 
         report = measure(smoke, note)
     if as_json:
@@ -206,6 +207,7 @@ LOCAL_COLUMNS = {
     "ratio_to_kernel": "of the kernel",
     "ratio_to_scan": "to the scan",
     "spread": "spread",
+    "ordered_by": "ordered by",
     "ordering_costs": "ordering",
     "rate_tuples_per_s": "latency at",
     "latency_us_p50": "p50 us",

@@ -21,9 +21,12 @@ import pyarrow.parquet
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 import counterflow as cf
 from counterflow.cli.check import check_pairs
+from counterflow.cli.files import make_folder
+from counterflow.cli.terminal import plain, say
 from counterflow.engines.spark.options import parse_layout
 
 WHERE = (
@@ -124,7 +127,7 @@ class Demo:
         from counterflow.engines.spark.session import local_session
 
         folder = self.output or Path(tempfile.mkdtemp(prefix="counterflow-demo-"))
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if any(folder.iterdir()):
             raise cf.OptionError(f"--output {folder}: the folder is not empty; choose a new one")
         cells = math.prod(parse_layout(self.layout)[1] or (2,))
@@ -136,7 +139,7 @@ class Demo:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         previous = signal.signal(signal.SIGINT, interrupted)
-        self.notes.print(f"starting Spark in this process; everything goes to {folder}")
+        say(f"starting Spark in this process; everything goes to {folder}")
         spark = local_session("counterflow demo", cores=2, partitions=cells, log=folder / "spark.log")
         try:
             if not feeder.stopped.is_set():
@@ -223,7 +226,7 @@ class Demo:
         table = Table(title="vessels within 5 km of a lightning strike, within 30 seconds", show_header=False)
         for key, value in summary.items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            table.add_row(key.replace("_", " "), f"{value:,}" if number else str(value))
+            table.add_row(key.replace("_", " "), Text(f"{value:,}" if number else plain(str(value))))
         self.notes.print(table)
         return summary
 

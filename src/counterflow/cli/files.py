@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,76 +15,127 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import counterflow as cf
+from counterflow.cli.terminal import notes, plain
 from counterflow.errors import InputError, OptionError
 
 
 def read_table(path: Path, side: str) -> pa.Table:
-    _check_input(path, side)
-    try:
-        if path.suffix.lower() == ".csv":
-            return pa.csv.read_csv(path)
-        return pa.parquet.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"cannot read the {side} input {path}: {error}") from error
+    with _readable(path, side) as is_csv:
+        table = pa.csv.read_csv(path) if is_csv else pa.parquet.read_table(path)
+        _check_names(table.schema)
+        return table
 
 
 def read_schema(path: Path, side: str) -> pa.Schema:
-    """The columns only: a Parquet footer, or a CSV's first block."""
-    _check_input(path, side)
-    try:
-        if path.suffix.lower() == ".csv":
-            with pa.csv.open_csv(path) as reader:
-                return reader.schema
-        return pa.parquet.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"cannot read the {side} input {path}: {error}") from error
-
-
-def _check_input(path: Path, side: str) -> None:
-    if not path.exists():
-        raise InputError(f"the {side} input {path} does not exist")
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"the {side} input {path} is neither .csv nor .parquet")
-
-
-def check_output(output: str) -> None:
-    """Before the work, not after it."""
-    path = Path(output)
-    if output != "-" and path.suffix.lower() not in (".csv", ".parquet"):
-        raise OptionError(f"--output {output}: use a name that ends in .csv or .parquet, or '-' for CSV on stdout")
-    if output != "-" and not path.resolve().parent.is_dir():
-        raise OptionError(f"--output {output}: the folder {path.resolve().parent} does not exist")
-
-
-def write_table(table: pa.Table, output: str) -> None:
-    try:
-        if output == "-":
-            pa.csv.write_csv(table, sys.stdout.buffer)
-        elif output.lower().endswith(".csv"):
-            pa.csv.write_csv(table, output)
-        else:
-            pa.parquet.write_table(table, output)
-    except BrokenPipeError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise OptionError(f"--output {output}: cannot be written: {error}") from error
+    """Return the columns only: a Parquet footer's, or those of a CSV's first block."""
+    with _readable(path, side) as is_csv:
+        if not is_csv:
+            return pa.parquet.read_schema(path)
+        with pa.csv.open_csv(path) as reader:
+            _check_names(reader.schema)
+            return reader.schema
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar on stderr while a join runs (shown on terminals only)."""
+def _readable(path: Path, side: str) -> Iterator[bool]:
+    """Say whether it is a CSV; whatever is wrong with the file is an `InputError`."""
+    try:
+        if not path.exists():
+            raise InputError(f"the {side} input {path} does not exist")
+        if path.suffix.lower() not in (".csv", ".parquet"):
+            raise InputError(f"the {side} input {path} is neither .csv nor .parquet")
+        yield path.suffix.lower() == ".csv"
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a header that is not UTF-8
+        raise InputError(f"cannot read the {side} input {path}: {error}") from error
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Decode all names, which raises an error where they are not UTF-8: Arrow does so only when they are asked for."""
+    len(schema.names)
+
+
+def check_output(output: str, inputs: tuple[Path, ...], force: bool) -> None:
+    """Refuse an output that cannot or must not be written: before the work, not after it."""
+    if output == "-":
+        if force:
+            raise OptionError("--force overwrites a file, and stdout is none: leave it out, or name a file with -o")
+        return
+    path = Path(output)
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise OptionError(f"--output {output}: use a name that ends in .csv or .parquet, or '-' for CSV on stdout")
+    try:
+        target = path.resolve()
+        if not target.parent.is_dir():
+            raise OptionError(f"--output {output}: the folder {target.parent} does not exist")
+        for given in inputs:
+            if target.exists() and given.exists() and target.samefile(given):
+                raise OptionError(f"--output {output} is the input {given}: choose another name")
+        _check_free(output, target, force)
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that is closed, a loop of links
+        raise OptionError(f"--output {output}: cannot be written: {error}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder that `--output` names, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--output {path}: the folder cannot be made: {error}") from error
+
+
+def _check_free(output: str, target: Path, force: bool) -> None:
+    if target.exists() and not target.is_file():
+        raise OptionError(f"--output {output} exists and is not an ordinary file: choose another name")
+    if target.exists() and not force:
+        raise OptionError(f"--output {output} exists: choose another name, or overwrite it with --force")
+
+
+def write_table(table: pa.Table, output: str, force: bool = False) -> None:
+    if output == "-":
+        _print_table(table)
+        return
+    target = Path(output).resolve()
+    # Beside the target and renamed in the end: a failed or interrupted join leaves what was there, or nothing.
+    part = target.with_name(f".counterflow-{uuid.uuid4().hex}.part")
+    write = pa.csv.write_csv if target.suffix.lower() == ".csv" else pa.parquet.write_table
+    try:
+        write(table, part)
+        _check_free(output, target, force)  # it may have come meanwhile
+        if target.exists():
+            shutil.copymode(target, part)
+        os.replace(part, target)
+    except (pa.ArrowException, OSError) as error:
+        raise OptionError(f"--output {output}: cannot be written: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _print_table(table: pa.Table) -> None:
+    """Print CSV to stdout: byte for byte to a file or a program, without control characters to a terminal."""
+    try:
+        if not sys.stdout.isatty():
+            pa.csv.write_csv(table, sys.stdout.buffer)
+            return
+        text = pa.BufferOutputStream()
+        pa.csv.write_csv(table, text)
+        sys.stdout.write(plain(text.getvalue().to_pybytes().decode(errors="backslashreplace"), keep="\n"))
+    except pa.ArrowException as error:
+        raise OptionError(f"the result cannot be written as CSV ({error}): write a .parquet file with -o") from error
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int, int], None]]:
+    """Show a bar on stderr while a join runs, on terminals only."""
     columns = (
         TextColumn("joining"),
         BarColumn(),
         TextColumn("{task.completed:,}/{task.total:,} rows, {task.fields[pairs]:,} pairs"),
     )
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=notes, transient=True, disable=not notes.is_terminal) as bar:
+        notes.show_cursor()  # the bar hides it, and Ctrl-C ends the process at once
         task = bar.add_task("join", total=1, pairs=0)
         yield lambda done, total, pairs: bar.update(task, completed=done, total=total, pairs=pairs)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import counterflow as cf
 from counterflow.cli import bench, files
 from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate
+from counterflow.cli.terminal import complain, interruptible, notes, plain, say
 from counterflow.errors import CounterflowError, OptionError
 
 app = typer.Typer(
@@ -26,8 +27,8 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.command()(simulate)
 app.command()(plan)
-notes = Console(stderr=True, highlight=False)
 
+FIGURES_FOLDER = Path("reproduced")
 LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]
 RightFile = Annotated[Path, typer.Argument(help="Right input: a .csv or .parquet file.", metavar="RIGHT")]
 Where = Annotated[str, typer.Option(help="The condition, in SQL, over l. and r. columns.")]
@@ -55,8 +56,8 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def demo(
-    seconds: Annotated[int, typer.Option(min=1, help="How long the streams run.")] = 20,
-    rate: Annotated[int, typer.Option(min=20, help="Rows a second, both streams together.")] = 400,
+    seconds: Annotated[int, typer.Option(min=1, max=86_400, help="How long the streams run.")] = 20,
+    rate: Annotated[int, typer.Option(min=20, max=1_000_000, help="Rows a second, both streams together.")] = 400,
     layout: LayoutOption = "auto",
     output: Annotated[
         Path | None,
@@ -88,20 +89,22 @@ def join(
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .csv or .parquet file; '-' writes CSV to stdout.")
     ] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output file if there is one.")] = False,
     engine: Engine = "local",
     layout: LayoutOption = "auto",
 ) -> None:
     """Join two files."""
-    files.check_output(output)
+    check_engine(engine, layout)
+    files.check_output(output, (left, right), force)
     options = join_options(where, time, window, how, suffix, ordered)
     tables = files.read_table(left, "left"), files.read_table(right, "right")
-    if check_engine(engine) == "spark":
+    if engine == "spark":
         result = files.join_on_spark(*tables, layout=layout, **options)
     else:
-        with files.progress(notes) as progress:
+        with files.progress() as progress, interruptible():
             result = cf.window_join(*tables, engine=cf.Local(progress=progress), **options)
-    files.write_table(result, output)
-    notes.print(f"{len(result):,} rows to {'stdout' if output == '-' else output}")
+    files.write_table(result, output, force)
+    say(f"{len(result):,} rows to {'stdout' if output == '-' else output}")
 
 
 @app.command()
@@ -120,15 +123,13 @@ def explain(
     schemas = [files.read_schema(left, "left").empty_table(), files.read_schema(right, "right").empty_table()]
     options = join_options(where, time, window, how, suffix, ordered)
     explanation = cf.explain(*schemas, show=False, **options)
-    typer.echo(json.dumps(explanation.to_dict()) if as_json else str(explanation))
+    typer.echo(json.dumps(explanation.to_dict()) if as_json else plain(str(explanation), keep="\n"))
 
 
 @app.command()
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="Such as llhj-17; all, if none is given.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for figures and page.")] = Path(
-        "reproduced"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for figures and page.")] = FIGURES_FOLDER,
     only_list: Annotated[bool, typer.Option("--list", help="Print the figures' names.")] = False,
     as_json: Json = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works.")] = False,
@@ -137,6 +138,8 @@ def reproduce(
     from counterflow.cli import reproduce as command
 
     if only_list:
+        if figures or output != FIGURES_FOLDER or smoke:
+            raise OptionError("--list prints the names of all figures: leave out the figures, --output and --smoke")
         command.list_figures(as_json)
     elif not command.reproduce(figures or [], output, as_json, smoke):
         raise typer.Exit(1)
@@ -166,17 +169,18 @@ def _one_window(text: str) -> object:
     if text.lower() == "none":
         return None
     if text.lower().startswith("rows:"):
-        count = text[5:].strip()
-        if not count.isdigit():
-            raise OptionError(f"--window {text!r}: write rows:100 for the last 100 rows")
-        return cf.rows(int(count))
-    return int(text) if text.lstrip("+-").isdigit() else text
+        count = re.fullmatch(r"\s*(\+?[0-9]{1,18})\s*", text[5:])
+        if count is None:
+            raise OptionError(f"--window {text!r}: write rows:100 for the last 100 rows, with at most 18 digits")
+        return cf.rows(int(count[1]))
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else text
 
 
-def check_engine(name: str) -> str:
+def check_engine(name: str, layout: str) -> None:
     if name not in ("local", "spark"):
         raise OptionError(f"--engine {name!r}: use local or spark")
-    return name
+    if name == "local" and layout != "auto":
+        raise OptionError(f"--layout {layout!r} lays out cells on Spark: use it with --engine spark, or leave it out")
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -187,17 +191,32 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 
 def main() -> None:
-    """Run the command line; a Counterflow error is one line, not a traceback."""
+    """Run the command line; an error of the user's is one line, not a traceback."""
     for logger in (None, "py4j.clientserver"):
         logging.getLogger(logger).addFilter(_is_no_interrupt)
     try:
-        app()
+        sys.exit(app(standalone_mode=False, prog_name="counterflow"))
     except CounterflowError as error:
-        notes.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
-        notes.print(str(error), markup=False)
+        complain(f"{type(error).__name__}: {error}")
         sys.exit(2)
+    except MemoryError:
+        complain("there is not enough memory: use smaller inputs, a shorter window or a condition that matches less")
+        sys.exit(1)
     except KeyboardInterrupt:
         notes.print("interrupted")
         sys.exit(130)
     except BrokenPipeError:  # the reader of stdout has seen enough
         sys.exit(0)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        sys.exit(_complain_of_usage(error))
+
+
+def _complain_of_usage(error: Any) -> int:
+    """Print what typer finds wrong with the arguments as other errors are printed; return the exit code."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message()  # empty, and help is printed, where a command was called without arguments
+    if message:
+        complain(message + (f" (see {context.command_path} --help)" if context is not None else ""))
+    return int(error.exit_code)

@@ -9,21 +9,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from counterflow.cli.terminal import notes
 from counterflow.errors import OptionError
-from counterflow.spec.windows import duration_us
+from counterflow.spec.windows import INT64_MAX, duration_us
 
-notes = Console(stderr=True, highlight=False)
+LEAST, MOST = 1e-6, 1e12  # tuples a second, bytes or GiB: what is beyond is a slip of the finger
 DEVIATION_MAX = 0.25  # of a prediction, with --verify
 
 
 def plan(
-    left_rate: Annotated[float, typer.Option(help="Tuples a second of the left stream.")] = 1000.0,
-    right_rate: Annotated[float | None, typer.Option(help="Of the right stream (default: as the left one).")] = None,
+    left_rate: Annotated[float, typer.Option(min=LEAST, max=MOST, help="Tuples a second of the left stream.")] = 1000.0,
+    right_rate: Annotated[
+        float | None, typer.Option(min=LEAST, max=MOST, help="Of the right stream (default: as the left one).")
+    ] = None,
     window: Annotated[str, typer.Option(help="'5 minutes'; LEFT,RIGHT if the two differ.")] = "5 minutes",
     hit_rate: Annotated[float, typer.Option(help="The share of pairs in the window that match.")] = 1 / 250_000,
-    cores: Annotated[int | None, typer.Option(min=1, help="Default: those of this machine.")] = None,
-    memory: Annotated[float | None, typer.Option(help="GiB for windows (default: this machine's memory).")] = None,
-    row_bytes: Annotated[float, typer.Option(help="Of a stored row, its part of an index included.")] = 64.0,
+    cores: Annotated[int | None, typer.Option(min=1, max=4096, help="Default: those of this machine.")] = None,
+    memory: Annotated[
+        float | None, typer.Option(max=MOST, help="GiB for windows (default: this machine's memory).")
+    ] = None,
+    row_bytes: Annotated[float, typer.Option(max=MOST, help="Of a stored row, its part of an index included.")] = 64.0,
     access: Annotated[
         str, typer.Option(help="scan (any predicate) or index (one with a band or an equality).")
     ] = "scan",
@@ -73,8 +78,10 @@ def parse_windows(text: str) -> tuple[float, float]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 2:
         raise OptionError(f"--window {text!r}: give one window, or LEFT,RIGHT")
-    seconds = [duration_us(part) / 1e6 for part in parts]
-    return seconds[0], seconds[-1]
+    sizes = [duration_us(part) for part in parts]
+    if max(sizes) > INT64_MAX:
+        raise OptionError(f"--window {text!r} is longer than 64-bit time")
+    return sizes[0] / 1e6, sizes[-1] / 1e6
 
 
 def show(found: Any, question: Any, calibration: Any) -> None:

@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
+from counterflow.cli.files import make_folder
+from counterflow.cli.terminal import notes, say
 from counterflow.errors import OptionError
-
-notes = Console(stderr=True, highlight=False)
 
 
 def list_figures(as_json: bool) -> None:
@@ -30,6 +29,7 @@ def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> boo
     from counterflow.reproduce.registry import FIGURES, chosen
 
     names, began = chosen(names), time.perf_counter()
+    make_folder(output)
     report = heading("reproduce", smoke)
     figures = []
     with notes.status("starting") as status:
@@ -41,9 +41,9 @@ def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> boo
             mark = "[green]holds[/]" if figure.holds else "[bold red]fails[/]"
             notes.print(f"{i:2} of {len(names)}  {name:16} {time.perf_counter() - started:6.1f} s  {mark}")
             for what in (what for what, held in figure.checks.items() if not held):
-                notes.print(f"          not so: {what}", markup=False)
+                say(f"          not so: {what}")
     page = write_page(figures, report, output)
-    notes.print(f"{len(figures)} figures in {time.perf_counter() - began:.0f} s: {page}")
+    say(f"{len(figures)} figures in {time.perf_counter() - began:.0f} s: {page}")
     if as_json:
         seconds = time.perf_counter() - began
         found = [figure.as_json() for figure in figures]

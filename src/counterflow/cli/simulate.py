@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from counterflow.cli.terminal import notes
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.suggest import did_you_mean
 
-notes = Console(stderr=True, highlight=False)
+SCHEDULES = 10_000
+SEED_MAX = 2**63 - 1
 SHOWN = 3  # failures
 MOVES_SHOWN = 200
 
 
 def simulate(
     algorithm: Annotated[str, typer.Option(help="kang, celljoin, handshake, llhj, dpjoin, scalejoin, or all.")] = "all",
-    schedules: Annotated[int, typer.Option(min=1, help="How many runs, over all algorithms.")] = 10_000,
+    schedules: Annotated[int, typer.Option(min=1, max=10**9, help="How many runs, over all algorithms.")] = SCHEDULES,
     nodes: Annotated[int | None, typer.Option(min=1, max=16, help="Nodes of each case (default: 1 to 16).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the cases and their schedules.")] = 0,
-    processes: Annotated[int | None, typer.Option(min=1, help="Default: one for each core.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Decides the cases and their schedules.")] = 0,
+    processes: Annotated[int | None, typer.Option(min=1, max=256, help="Default: one for each core.")] = None,
     exhaustive: Annotated[bool, typer.Option("--exhaustive", help="All interleavings of small cases instead.")] = False,
-    case: Annotated[int | None, typer.Option(min=0, help="One case only, with --schedule and --algorithm.")] = None,
+    case: Annotated[
+        int | None, typer.Option(min=0, max=SEED_MAX, help="One case, with --schedule and --algorithm.")
+    ] = None,
     schedule: Annotated[str | None, typer.Option(help="Its schedule, as in starve:5.", metavar="KIND:SEED")] = None,
     list_checks: Annotated[bool, typer.Option("--list-checks", help="What is checked, and what schedules do.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run the protocols under schedules that chance or malice decides, and check every result."""
+    one, many = case is not None or schedule is not None, (SCHEDULES, None, 0, None)
+    used = {"--list-checks": list_checks, "--exhaustive": exhaustive, "--case and --schedule": one}
+    if sum(used.values()) > 1:
+        raise OptionError(f"{' and '.join(name for name, given in used.items() if given)}: one of them at a time")
+    if any(used.values()) and (schedules, None if one else nodes, seed, processes) != many:
+        chosen = next(name for name, given in used.items() if given)
+        raise OptionError(f"{chosen} leaves nothing to --schedules, --nodes, --seed or --processes: leave them out")
+    if list_checks and algorithm != "all":
+        raise OptionError("--list-checks is the same for each algorithm: leave --algorithm out")
     if list_checks:
         _list_checks(as_json)
     elif case is not None or schedule is not None:
@@ -113,7 +126,7 @@ def _run_one(algorithms: tuple[str, ...], nodes: int | None, case: int | None, t
     if case is None or text is None or len(algorithms) > 1:
         raise OptionError("one run needs --algorithm, --case and --schedule")
     kind, _, seed = text.rpartition(":")
-    if kind not in KINDS or not seed.isdigit():
+    if kind not in KINDS or not re.fullmatch("[0-9]{1,18}", seed):
         raise OptionError(f"--schedule {text!r}: write KIND:SEED, as in starve:5; kinds are {', '.join(KINDS)}")
     simulation = Simulation(random_case(case, algorithms, nodes))
     outcome = simulation.run(Schedule(kind, int(seed)))

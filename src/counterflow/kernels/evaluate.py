@@ -37,9 +37,11 @@ class Frame:
         self._cache: dict[Column, Vector] = {}
 
     def column(self, column: Column) -> Vector:
+        """Return a column's rows, of the type that the predicate gives it: that has the zone in which it is read."""
         if column not in self._cache:
             columns, index = self._sides[column.side]
-            vector = columns[column.name]
+            found = columns[column.name]
+            vector = Vector(column.type, found.values, found.valid)
             self._cache[column] = vector if index is None else vector.take(index)
         return self._cache[column]
 

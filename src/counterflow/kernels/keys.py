@@ -37,10 +37,10 @@ def key_codes(key: Vector, scale: int, text_code: Callable[[Any], int] = hash) -
         values = key.values.astype(np.int64)
         if key.type.is_exact and scale > key.type.scale:
             values = exact("*", values, np.array([10 ** (scale - key.type.scale)], object))
-    elif key.type.is_exact:
-        values = key.values * 10 ** (scale - key.type.scale)
-    else:
+    elif key.type.name in ("STRING", "BINARY"):
         values = np.fromiter(map(text_code, key.values), np.int64, len(key.values))
+    else:  # numbers and times beyond 64 bits, among others that are not
+        values = key.values * 10 ** (scale - key.type.scale)
     if values.dtype == object:
         return np.array([v & 0xFFFFFFFFFFFFFFFF for v in values], np.uint64)
     return values.view(np.uint64)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from counterflow.kernels.compiled.window import CompiledWindow
 from counterflow.kernels.evaluate import Columns, matches, one_sided
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
-from counterflow.spec.expression import Expression, Side, columns_of
+from counterflow.spec.expression import Expression, Side, columns_of, quoted
 from counterflow.spec.split import Split
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
@@ -63,12 +64,21 @@ class Batch:
         return any(vector.valid is not None for vector in self.columns.values())
 
 
+class Compiler(Protocol):
+    """What makes kernels ready while windows are searched without them (`kernels.compiled.background`)."""
+
+    def ready(self, nullable: bool) -> bool: ...
+
+    def close(self) -> None: ...
+
+
 class WindowStore:
     """The live tuples of `side`, and how they are searched.
 
     `access` forces a path (the scan for algorithms that are defined by it); `compile_after` is the number of rows
     after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel; a window
-    that is expected to hold `expected_rows` need not grow to them.
+    that is expected to hold `expected_rows` need not grow to them. With a `compiler` nobody waits: the window is
+    searched with numpy until the compiler is ready.
     """
 
     def __init__(
@@ -81,11 +91,13 @@ class WindowStore:
         threads: int = 1,
         compile_after: int = COMPILE_AFTER,
         expected_rows: int = 0,
+        compiler: Compiler | None = None,
     ) -> None:
         self.side, self.predicate = side, predicate
         self.path = choose_path(parts, side)
         self.access, self.threads = access, threads
         self.compile_after: float = _compile_after(compile_after)
+        self._compiler = compiler if self.compile_after else None
         self.ring = Ring(expected_rows)
         self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
         self._compiled: CompiledWindow | None = None
@@ -93,6 +105,7 @@ class WindowStore:
         self._work = self._candidates = 0
         self._runs: SortedRuns | None = SortedRuns(self.path)
         self._unselective = 0  # batches in which the sorted runs helped no probe
+        self._stopped = False
 
     def __len__(self) -> int:
         return len(self.ring)
@@ -105,6 +118,10 @@ class WindowStore:
     @property
     def is_compiled(self) -> bool:
         return self._compiled is not None
+
+    def stop(self) -> None:
+        """Let `probe` end soon, in whatever thread it is; its pairs are then not all."""
+        self._stopped = True
 
     # --- append, expire
 
@@ -159,12 +176,18 @@ class WindowStore:
                 keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
                 scanned, candidates = self._selective(probing, oldest, newest)
                 for p, rows in candidates:
+                    if self._stopped:
+                        return
                     yield from self._checked(probing, p, rows, unsure=True)
                 for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
+                    if self._stopped:
+                        return
                     p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
                     yield from self._checked(probing, p, rows, task.unsure)
                 return
         for p, rows in self._numpy_candidates(probing, oldest, newest):
+            if self._stopped:
+                return
             self._candidates += len(p)
             yield from self._checked(probing, p, rows, unsure=True)
 
@@ -209,8 +232,11 @@ class WindowStore:
         return worth_it and self.compile_after != np.inf
 
     def _compile(self) -> None:
-        """Make, or make anew, the compiled window over the rows that are there."""
+        """Make, or make anew, the compiled window over the rows that are there; not before the compiler is ready."""
         with self._fallback():
+            if self._compiler is not None and not self._compiler.ready(self._nulls):
+                self._compiled = None
+                return
             window = CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
             for begin, part in self.ring.spans("at"):
                 slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
@@ -304,7 +330,8 @@ class WindowStore:
 
     @property
     def _fingerprint(self) -> str:
-        return f"{self.side} window of {self.predicate}"
+        columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in sorted(self.types.items()))
+        return f"{self.side} window of {self.predicate} over ({columns})"
 
 
 class _Fallback:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import log
 from pathlib import Path
 
-from counterflow.jit import cache_directory
+from counterflow.folders import cache_directory
 
 VERSION = 3  # of the file, and of how it is measured
 
@@ -62,9 +62,11 @@ def read_calibration(path: Path) -> Calibration | None:
         return None
 
 
-def calibration_path(machine: str, cores: int) -> Path:
+def calibration_path(machine: str, cores: int) -> Path | None:
+    """Return where a machine's calibration is kept; None if there is no folder for it."""
+    folder = cache_directory()
     digest = hashlib.sha256(f"{machine}, {cores}".encode()).hexdigest()[:12]
-    return cache_directory() / f"calibration-{digest}.json"
+    return None if folder is None else folder / f"calibration-{digest}.json"
 
 
 def _between(points: tuple[Point, ...], rows: float) -> tuple[float, float]:

@@ -37,7 +37,7 @@ class Question:
                 raise OptionError(f"{name}={getattr(load, name)!r}: give a number above 0")
         if not 0 <= load.hit_rate <= 1:
             raise OptionError(f"hit_rate={load.hit_rate!r}: give the share of pairs that match, from 0 to 1")
-        if self.cores < 1 or self.memory_bytes <= 0 or self.row_bytes <= 0:
+        if not (self.cores >= 1 and self.memory_bytes > 0 and self.row_bytes > 0):  # NaN is not above 0
             raise OptionError("cores, memory and the bytes of a row have to be above 0")
         if self.access not in ("scan", "index") or self.engine not in ("local", "spark"):
             raise OptionError(f"access {self.access!r}, engine {self.engine!r}: use scan or index, local or spark")

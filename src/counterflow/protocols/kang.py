@@ -47,6 +47,11 @@ class Kang:
         for p, rows in self.left.probe(right):
             yield rows, right.rows[p]
 
+    def stop(self) -> None:
+        """Let all searches end soon, in whatever thread they are."""
+        self.left.stop()
+        self.right.stop()
+
     def invalidate(self, left_before: int, right_before: int) -> None:
         """The horizons of the next arrivals: no tuple before them will be met again."""
         self.left.expire(left_before)

@@ -119,7 +119,8 @@ class Replay:
             due[warm:] = np.arange(1, feed.total - warm + 2) * (1e9 / rate)
         self.clock = shared_words(CLOCK_WORDS)
         self.drive = Drive(feed.way, feed.heads, feed.lanes, feed.state, feed.ends, due, self.clock)
-        self.watch = new_watch(self.handshake, ordered, feed.totals, due, self.clock, warm)
+        shelved = ordered and not machine.design.ordered_output  # a gate brings results in order by itself
+        self.watch = new_watch(self.handshake, shelved, feed.totals, due, self.clock, warm)
         feed.state[AHEAD] = feed.total if self.handshake else machine.design.in_flight
         feed.state[BATCH] = machine.design.batch_rows
         self.work = crew_member(machine.step)

@@ -27,7 +27,8 @@ RELEASED = 7  # results of lower ranks are out
 PUNCTUATED_AT, PUNCTUATED_PAIRS = 8, 9  # the last punctuation: its rank, and the results before it
 PUNCTUATED_LEAST = 10  # the fewest results between two punctuations
 ENDED = 11  # when all results were out
-FOUND_WORDS = 12
+LAST_RANK = 12  # of the last result that came through a gate
+FOUND_WORDS = 13
 PUNCTUATION = 1 << 14  # tuples from one to the next: several times what may be under way, whose results wait
 BEGAN = 0  # a word of `clock`, from which on tuples are due
 # A shelf is a cache line: the later tuple of its results with how many there are, and their earlier tuples.
@@ -101,7 +102,8 @@ def rank_of(m: Words, side: int, number: int, totals: Words) -> int:
 def watch(m: Words, c: Watch) -> int:
     """A turn of the collector (low-latency handshake join, 6.1.3): read how far all nodes are, then empty their queues.
 
-    If `ordered`, results wait until all with a lower rank are out. When all are out, everybody stops.
+    If `ordered`, results wait until all with a lower rank are out. Those of a gate are checked to be in order instead.
+    When all are out, everybody stops.
     """
     found, released, last = c.found, c.found[RELEASED], c.totals[0] + c.totals[1]
     complete = complete_rank(m, c.both, c.totals)
@@ -117,6 +119,9 @@ def watch(m: Words, c: Watch) -> int:
         for i in range(taken):
             at = i * w.RESULT_WORDS
             rank = c.places[at] >> 1
+            if m[w.GATE_OUT] != 0:  # in order already: ScaleJoin's second gate
+                found[TOO_LATE] += rank < found[LAST_RANK]
+                found[LAST_RANK] = rank
             if rank >= found[COUNTED_FROM]:
                 count_result(c.places[at + 1], c.places[at + 2], found)
                 count_ages(rank, 1, now, c.due_ns, c.histogram)

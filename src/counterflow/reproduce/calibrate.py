@@ -18,7 +18,6 @@ from counterflow.bench.replayed import Kernel, Run
 from counterflow.cores import usable_cores
 from counterflow.engines.simulated.timed import Costs
 from counterflow.errors import CounterflowError
-from counterflow.jit import cache_directory
 
 MINUTE = 60
 ROWS, SMOKE_ROWS = 200_000, 4_000  # of a measured window
@@ -149,9 +148,8 @@ def kernel_comparison_ns(smoke: bool = False) -> float:
 
 
 def scalar_comparison_ns(smoke: bool) -> float:
-    """The same, compiled without vector instructions, in a process with a cache of its own."""
-    folder = cache_directory() / "no-vectors"
-    environment = {**os.environ, **NO_VECTORS, "COUNTERFLOW_CACHE_DIR": str(folder)}
+    """The same, compiled without vector instructions, in a process of its own."""
+    environment = {**os.environ, **NO_VECTORS}
     command = [sys.executable, "-m", "counterflow.reproduce.calibrate", *(["--smoke"] if smoke else [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:

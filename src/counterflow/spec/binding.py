@@ -6,7 +6,7 @@ work is refused, before a row is read, with the place and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,7 @@ from sqlglot import exp
 from counterflow.errors import ColumnError, EvaluationError, PredicateError, WindowError
 from counterflow.spec.casts import cast_value, castable
 from counterflow.spec.expression import COMPARISONS, Call, Column, Expression, Literal, Side
-from counterflow.spec.forms import AGGREGATES, FORMS, extract
+from counterflow.spec.forms import AGGREGATES, FORMS, collate, extract
 from counterflow.spec.functions import FUNCTIONS, WALL_CLOCK_FUNCTIONS
 from counterflow.spec.parsing import Node, check_rank, number, parse, sql_type
 from counterflow.spec.python_expressions import Expr
@@ -64,11 +64,14 @@ _BINARY: dict[Any, str] = {
 }
 
 
-def bind(where: str | Expr, left: Mapping[str, SqlType | None], right: Mapping[str, SqlType | None]) -> Expression:
-    """The typed predicate. A schema maps a column's name to its type, None where a predicate cannot use it."""
+Schema = Mapping[str, SqlType | None]  # a column's type, None where a predicate cannot use it
+
+
+def bind(where: str | Expr, left: Schema, right: Schema, zone: str | None = None) -> Expression:
+    """Return the typed predicate. `zone` is where its wall clock is read; the columns it uses decide if it is None."""
     node = parse(where)
     try:
-        predicate = Binder(left, right, used={c.name.lower() for c in node.find_all(exp.Column)}).expression(node)
+        predicate = Binder(left, right, zone or zone_of(node, left, right)).expression(node)
     except RecursionError as error:
         raise PredicateError(
             "where= is nested too deeply: use fewer parentheses, IN lists, or columns of their own"
@@ -92,19 +95,29 @@ def convert(expression: Expression, target: SqlType) -> Expression:
     return Call("cast", (expression,), target)
 
 
-class Binder:
-    """Binds the nodes of one predicate. `zone` is the wall clock that all TIMESTAMPs it uses share, otherwise UTC."""
+def zone_of(node: Node, left: Schema, right: Schema) -> str:
+    """Return the zone in which a predicate reads wall clocks: that of its TIMESTAMP columns, UTC where they differ.
 
-    def __init__(
-        self,
-        left: Mapping[str, SqlType | None],
-        right: Mapping[str, SqlType | None],
-        used: Collection[str] | None = None,
-    ) -> None:
-        self.schemas: dict[Side, Mapping[str, SqlType | None]] = {"left": left, "right": right}
-        columns = [(n, t) for n, t in (*left.items(), *right.items()) if used is None or n.lower() in used]
-        zones = {t.zone for _, t in columns if t is not None and t.name == "TIMESTAMP"}
-        self.zone = zones.pop() if len(zones) == 1 else "UTC"
+    One zone serves the whole predicate, as one session zone does in Spark, so that a comparison of two wall clocks does
+    not depend on which side a row is on.
+    """
+    schemas: dict[Side, Schema] = {"left": left, "right": right}
+    zones = set()
+    for column in node.find_all(exp.Column):
+        named = _QUALIFIERS.get(column.table.lower())
+        for schema in [schemas[named]] if named else [] if column.table else [left, right]:
+            type_ = schema[name] if (name := find_column(schema, column.name)) is not None else None
+            if type_ is not None and type_.name == "TIMESTAMP":
+                zones.add(type_.zone)
+    return (zones.pop() or "UTC") if len(zones) == 1 else "UTC"
+
+
+class Binder:
+    """Binds the nodes of one predicate. `zone` is where all its TIMESTAMPs are read."""
+
+    def __init__(self, left: Schema, right: Schema, zone: str = "UTC") -> None:
+        self.schemas: dict[Side, Schema] = {"left": left, "right": right}
+        self.zone = zone
 
     def expression(self, node: Node) -> Expression:
         check_rank(node)
@@ -466,6 +479,9 @@ class Binder:
         if not isinstance(escape, Literal) or escape.type != STRING or len(escape.value) != 1:
             raise PredicateError(f"ESCAPE {escape}: give one character, for example ESCAPE '!'")
         return self.bind_like(node.this, name, escape)
+
+    def bind_collate(self, node: Node) -> Expression:
+        return collate(self, "COLLATE", [self.expression(node.this), Literal(node.expression.name, STRING)])
 
     def bind_dpipe(self, node: Node) -> Expression:
         return self.function("concat", [self.expression(node.this), self.expression(node.expression)])

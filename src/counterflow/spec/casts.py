@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from counterflow.errors import EvaluationError
-from counterflow.spec.types import SqlType, integer_range
+from counterflow.spec.types import INTEGER_BITS, SqlType, as_decimal, integer_range
 from counterflow.spec.wall_clock import (
     US_PER_DAY,
     date_of,
@@ -58,6 +58,25 @@ _ALLOWED = {
     ("DATE", "TIMESTAMP_NTZ"),
     ("TIMESTAMP", "TIMESTAMP_NTZ"),
 }  # and each the other way round
+
+
+def never_fails(source: SqlType, target: SqlType) -> bool:
+    """Return whether a CAST has a value on every row; False where that depends on the row, or is not known."""
+    if source == target or source.name == "NULL":
+        return True
+    if not all(t.is_numeric or t.name == "BOOLEAN" for t in (source, target)):
+        return False
+    if not target.is_exact:
+        return True  # what is too large for a FLOAT is infinite
+    if source.is_integer and target.is_integer:
+        return INTEGER_BITS[source.name] <= INTEGER_BITS[target.name]
+    if source.name == "BOOLEAN":
+        return target.is_integer or target.precision > target.scale
+    if source.is_float or target.is_integer:
+        return False
+    digits = as_decimal(source)
+    carried = digits.scale > target.scale  # 9.9 may be rounded to 10
+    return digits.precision - digits.scale + carried <= target.precision - target.scale
 
 
 def cast_value(value: Any, source: SqlType, target: SqlType) -> Any:

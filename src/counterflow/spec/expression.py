@@ -10,19 +10,26 @@ number since 1970, TIMESTAMP and INTERVAL microseconds as `int`, NULL is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 from typing import Literal as OneOf
 
 from counterflow.spec.types import SqlType
-from counterflow.spec.wall_clock import date_of, timestamp_text
+from counterflow.spec.wall_clock import UTC_NAMES, date_of, timestamp_text
 
 Side = OneOf["left", "right"]
 
 
 def opposite(side: Side) -> Side:
     return "right" if side == "left" else "left"
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL has it: two names that differ are two texts."""
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
@@ -32,27 +39,84 @@ class Column:
     type: SqlType
 
     def __str__(self) -> str:
-        name = self.name if self.name.isidentifier() else f"`{self.name}`"
-        return f"{self.side[0]}.{name}"
+        return f"{self.side[0]}.{quoted(self.name)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Literal:
+    """A constant. Two are equal if they cannot be told apart: 0.0 and -0.0 are two, though Python says 0.0 == -0.0."""
+
     value: Any
     type: SqlType
 
+    @property
+    def _identity(self) -> tuple[SqlType, str]:
+        return self.type, repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
     def __str__(self) -> str:
+        """Write it exactly, with its type: a checkpoint knows a join by the text of its predicate."""
         if self.value is None:
-            return "NULL"
-        if self.type.name == "STRING":
-            return "'" + self.value.replace("'", "\\'") + "'"
-        if self.type.name == "DATE":
-            return f"DATE '{date_of(self.value)}'"
-        if self.type.is_timestamp:
-            return f"{self.type.name} '{timestamp_text(self.value, self.type.zone)}'"
-        if self.type.name.startswith("INTERVAL"):
-            return f"INTERVAL {self.value / 1_000_000:g} SECONDS"
-        return str(self.value).lower() if self.type.name == "BOOLEAN" else str(self.value)
+            return "NULL" if self.type.name == "NULL" else f"cast(NULL AS {self.type})"
+        return _WRITERS[self.type.name](self.value, self.type)
+
+
+def _decimal_text(value: Decimal, type_: SqlType) -> str:
+    digits, scale = value.as_tuple().digits, type_.scale
+    text = f"{value:f}" if scale else f"{value:f}BD"
+    own = scale == -int(value.as_tuple().exponent) and type_.precision == max(len(digits), scale)
+    return text if own else f"cast({text} AS {type_})"
+
+
+def _float_text(value: float, type_: SqlType) -> str:
+    if not isfinite(value):
+        return f"{type_.name.lower()}('{value}')"
+    text = repr(value)
+    return text if "e" in text and type_.name == "DOUBLE" else text + type_.name[0]
+
+
+def _date_text(value: int, type_: SqlType) -> str:
+    try:
+        return f"DATE '{date_of(value)}'"
+    except OverflowError:
+        return f"date_add(DATE '1970-01-01', {value})"
+
+
+def _timestamp_text(value: int, type_: SqlType) -> str:
+    """Write it in UTC: where the clock is put back, a wall clock shows two moments alike."""
+    try:
+        return f"{type_.name} '{timestamp_text(value, None)}{'' if type_.zone in UTC_NAMES else 'Z'}'"
+    except OverflowError:
+        return f"cast(timestamp_micros({value}) AS {type_})"
+
+
+def _interval_text(value: int, type_: SqlType) -> str:
+    seconds, fraction = divmod(abs(value), 1_000_000)
+    text = f"{seconds}.{fraction:06}".rstrip("0") if fraction else f"{seconds}"
+    return f"INTERVAL {'-' * (value < 0)}{text} SECONDS"
+
+
+_WRITERS: dict[str, Callable[[Any, SqlType], str]] = {
+    "BOOLEAN": lambda value, _: str(value).lower(),
+    "TINYINT": lambda value, _: f"{value}Y",
+    "SMALLINT": lambda value, _: f"{value}S",
+    "INT": lambda value, _: str(value),
+    "BIGINT": lambda value, _: f"{value}L",
+    "FLOAT": _float_text,
+    "DOUBLE": _float_text,
+    "DECIMAL": _decimal_text,
+    "STRING": lambda value, _: "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'",
+    "BINARY": lambda value, _: f"X'{value.hex().upper()}'",
+    "DATE": _date_text,
+    "TIMESTAMP": _timestamp_text,
+    "TIMESTAMP_NTZ": _timestamp_text,
+    "INTERVAL DAY TO SECOND": _interval_text,
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from counterflow.errors import PredicateError
 from counterflow.spec.expression import Call, Expression, Literal
 from counterflow.spec.functions import rounded_type
+from counterflow.spec.parsing import check_collation
 from counterflow.spec.types import (
     BIGINT,
     BINARY,
@@ -133,6 +134,16 @@ def _date_part(binder: Binder, name: str, args: list[Expression]) -> Expression:
     return extract(binder, args[0].value, args[1])
 
 
+def collate(binder: Binder, name: str, args: list[Expression]) -> Expression:
+    """Accept the collation that every text here has; any other would be another comparison."""
+    _need(name, args, 2, 2)
+    value, collation = args
+    if not isinstance(collation, Literal) or collation.type != STRING or value.type not in (STRING, NULL):
+        raise PredicateError(f"{name}({value}, {collation}): give a text and a constant name such as 'UTF8_BINARY'")
+    check_collation(str(value), collation.value)
+    return value
+
+
 def _cast_to(target: SqlType) -> Form:
     def form(binder: Binder, name: str, args: list[Expression]) -> Expression:
         _need(name, args, 1, 1)
@@ -175,6 +186,7 @@ FORMS: dict[str, Form] = {
     "pmod": _pmod,
     "try_divide": _try_divide,
     "round": _round,
+    "collate": collate,
     "date_part": _date_part,
     "datepart": _date_part,
     **{name: _cast_to(target) for name, target in _CASTS.items()},

@@ -47,6 +47,7 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
+TEXT_MAX = 1 << 24  # characters that repeat, lpad and rpad make: a number that is wrong must not fill the memory
 
 
 def call_function(name: str, *args: Any) -> Any:
@@ -239,9 +240,20 @@ def substring(s: str, start: int, length: int = 2**31 - 1) -> str:
     return s[max(begin, 0) : max(end, 0)]
 
 
+def _repeated(s: str, n: int) -> str:
+    _check_length(len(s) * n)
+    return s * max(n, 0)
+
+
+def _check_length(characters: int) -> None:
+    if characters > TEXT_MAX:
+        raise ValueError(f"it would have {characters:,} characters, more than {TEXT_MAX:,}")
+
+
 def _pad(s: str, width: int, fill: str, *, left: bool) -> str:
     if width <= len(s) or not fill:
         return s[: max(width, 0)]
+    _check_length(width)
     padding = (fill * (width - len(s)))[: width - len(s)]
     return padding + s if left else s + padding
 
@@ -305,7 +317,7 @@ _function("right", STRING, INT, returns=STRING)(lambda s, n: s[-n:] if n > 0 els
 _function("replace", STRING, STRING, STRING, returns=STRING, optional=1)(
     lambda s, old, new="": s.replace(old, new) if old else s
 )
-_function("repeat", STRING, INT, returns=STRING)(lambda s, n: s * max(n, 0))
+_function("repeat", STRING, INT, returns=STRING)(_repeated)
 _function("lpad", STRING, INT, STRING, returns=STRING, optional=1)(lambda s, n, f=" ": _pad(s, n, f, left=True))
 _function("rpad", STRING, INT, STRING, returns=STRING, optional=1)(lambda s, n, f=" ": _pad(s, n, f, left=False))
 _function("startswith", STRING, STRING, returns=BOOLEAN)(str.startswith)

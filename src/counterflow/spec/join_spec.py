@@ -129,8 +129,12 @@ def build_spec(
     suffix: str = "_right",
     ordered: bool = False,
     streaming: bool = False,
+    zone: str | None = None,
 ) -> JoinSpec:
-    """Check a join's options against its inputs' schemas. Raises a `CounterflowError` that says what to change."""
+    """Check a join's options against its inputs' schemas. Raises a `CounterflowError` that says what to change.
+
+    `zone` is where the predicate reads wall clocks, if the engine has one zone for all; otherwise its columns decide.
+    """
     checked_how = _check_how(how)
     for side, schema in (("left", left), ("right", right)):
         _check_unique(side, schema)
@@ -139,7 +143,7 @@ def build_spec(
     left_window, right_window = windows.resolve(window, integer_time=integer_time)
     if streaming:
         _check_bounded(left_window, right_window)
-    predicate = bind(where, _types(left), _types(right))
+    predicate = bind(where, _types(left), _types(right), zone)
     left_names = _superseded("left", left.names, left_time)
     right_names: list[str | None] = list(right.names)
     if checked_how not in ("semi", "anti"):
@@ -226,8 +230,8 @@ def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
 
 
 def _with_suffix(left: list[str | None], right: list[str | None], suffix: str) -> list[str | None]:
-    if not isinstance(suffix, str) or not suffix:
-        raise OptionError(f"suffix={suffix!r}: give a text such as '_right'")
+    if not isinstance(suffix, str) or not suffix or any("\ud800" <= c <= "\udfff" for c in suffix):
+        raise OptionError(f"suffix={suffix!r}: give a text such as '_right'")  # half a character is no text
     taken = {name.lower() for name in left if name is not None}
     names = [f"{name}{suffix}" if name is not None and name.lower() in taken else name for name in right]
     folded = [name.lower() for name in names if name is not None]

@@ -34,6 +34,7 @@ from counterflow.spec.types import (
 )
 
 Node = Any  # a sqlglot expression
+BINARY_COLLATION = "UTF8_BINARY"
 
 
 class _SparkPredicates(Spark):
@@ -70,6 +71,8 @@ _SQL_TYPES = {
 }
 
 
+_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
 # Where sqlglot ranks operators otherwise than Spark, parentheses must say what is meant.
 _CONDITIONS = (exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
 _BITWISE_RANK = {exp.BitwiseOr: 1, exp.BitwiseXor: 2, exp.BitwiseAnd: 3}
@@ -93,7 +96,7 @@ def parse(where: str | Expr) -> Node:
         raise PredicateError(
             "where= is nested too deeply to be parsed: use IN lists, or columns of their own"
         ) from error
-    except sqlglot.errors.SqlglotError as error:
+    except Exception as error:  # the parser has errors of its own, and ValueError and others for some odd texts
         raise PredicateError(f"cannot parse where={where!r}: {_parser_message(error)}") from error
     if len(statements) != 1:
         raise PredicateError(f"where={where!r} holds {len(statements)} statements: give one boolean expression")
@@ -127,11 +130,13 @@ def check_rank(node: Node) -> None:
 
 def number(text: str) -> Literal:
     """A number as Spark types it: INT, BIGINT or DECIMAL by its size; DOUBLE with an exponent."""
+    if not _NUMBER.fullmatch(text):  # the tokenizer takes 1e for one
+        raise PredicateError(f"{text} is not a number: digits have to follow the exponent's e, as in 1e5")
     if "e" in text.lower():
         if math.isinf(float(text)):
             raise PredicateError(f"{text} is too large for a DOUBLE; write a DECIMAL, or CAST('inf' AS DOUBLE)")
         return Literal(float(text), DOUBLE)
-    if re.fullmatch(r"-?\d+", text) and -(2**63) <= int(text) < 2**63:
+    if re.fullmatch(r"-?[0-9]{1,40}", text) and -(2**63) <= int(text) < 2**63:
         return Literal(int(text), INT if -(2**31) <= int(text) < 2**31 else BIGINT)
     digits = Decimal(text) if Decimal(text) else Decimal(text.removeprefix("-"))  # a DECIMAL has no negative zero
     scale = max(-int(digits.as_tuple().exponent), 0)
@@ -141,11 +146,25 @@ def number(text: str) -> Literal:
     return Literal(digits, decimal_type(precision, scale))
 
 
+def check_collation(what: str, collation: str) -> None:
+    """Refuse a collation that would compare texts otherwise than byte by byte, which is all that predicates do."""
+    if collation.upper().removeprefix("SYSTEM.BUILTIN.") != BINARY_COLLATION:
+        raise PredicateError(
+            f"'{what}' with the collation {collation}: predicates compare texts byte by byte ({BINARY_COLLATION}); to "
+            "ignore case write lower(...) on both sides of the comparison"
+        )
+
+
 def sql_type(node: Node) -> SqlType:
     """The type that a CAST names."""
+    if node.args.get("collate") is not None:
+        check_collation(node.sql(dialect="spark"), node.args["collate"].name)
     name = node.this.value if hasattr(node.this, "value") else str(node.this)
     if name == "DECIMAL":
-        precision, scale = [int(p.name) for p in node.expressions] + [10, 0][len(node.expressions) :]
+        digits = [p.name for p in node.expressions]
+        if len(digits) > 2 or not all(re.fullmatch(r"\d{1,9}", d, re.ASCII) for d in digits):
+            raise PredicateError(f"cannot CAST to {node.sql(dialect='spark')}: write DECIMAL(digits, scale)")
+        precision, scale = [int(d) for d in digits] + [10, 0][len(digits) :]
         if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or precision == 0:
             raise PredicateError(f"DECIMAL({precision},{scale}): at most 38 digits, of which the scale is a part")
         return decimal_type(precision, scale)

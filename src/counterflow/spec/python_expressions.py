@@ -163,6 +163,8 @@ def to_expr(value: object) -> Expr:
     if isinstance(value, Decimal) and value.is_finite():
         digits = exp.Literal.number(format(value.copy_abs(), "f"))
         return Expr(exp.Neg(this=digits) if value.is_signed() else digits)
+    if isinstance(value, int) and value.bit_length() > 127:  # 38 digits; Python itself cannot write thousands
+        raise PredicateError(f"an integer of {value.bit_length():,} bits is too large for a DECIMAL: use a float")
     if value is None or isinstance(value, bool | int | str):
         return Expr(exp.convert(value))
     if isinstance(value, bytes):

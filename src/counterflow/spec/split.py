@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 from typing import Literal as OneOf
 
+from counterflow.spec.casts import never_fails
 from counterflow.spec.expression import (
     Call,
     Expression,
@@ -167,6 +168,8 @@ def _collect(expression: Expression, sign: int, total: _Sum) -> bool:
     constant = _constant(expression)
     total.types.add(expression.type.name)
     if constant is not None:
+        if abs(constant) >= CONSTANT_MAX:  # it may be beyond a DOUBLE
+            return False
         total.constant += sign * constant
         total.magnitude += abs(float(constant))
         return total.magnitude < CONSTANT_MAX
@@ -194,10 +197,16 @@ def _drops_digits(call: Call) -> bool:
 
 
 def without_widening(expression: Expression) -> Expression:
-    """Without widening casts between numbers: they keep the value up to rounding, which candidates allow for."""
+    """Return a number without the casts that keep its value up to rounding, which candidates allow for.
+
+    A cast that fails on some row stays: where nothing guards it, that row has to end in an error. Integers are computed
+    exactly, so a result may exceed its own type, and then does not fit a wider one either.
+    """
     while isinstance(expression, Call) and expression.op == "cast" and expression.type.is_numeric:
         inner = expression.args[0]
-        if not (inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")):
+        kept = inner.type.is_integer or (inner.type.is_numeric and expression.type.name == "DOUBLE")
+        may_exceed = expression.type.is_exact and isinstance(inner, Call) and inner.op != "cast"
+        if not kept or may_exceed or not never_fails(inner.type, expression.type):
             break
         expression = inner
     return expression

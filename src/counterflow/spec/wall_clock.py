@@ -62,7 +62,7 @@ def zone_info(zone: str | None) -> dt.tzinfo:
         return dt.timezone(-offset if fixed[1] == "-" else offset)
     try:
         return ZoneInfo(zone)
-    except ZoneInfoNotFoundError as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # a name is a path: it may be none, or too long
         raise ValueError(f"no time zone '{zone}'") from error
 
 

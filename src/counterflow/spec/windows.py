@@ -16,6 +16,7 @@ from counterflow.errors import WindowError
 from counterflow.spec.expression import Side
 
 Kind = Literal["duration", "rows", "unbounded"]
+INT64_MAX = 2**63 - 1
 
 _UNIT_US = {
     "us": 1,
@@ -35,6 +36,10 @@ _UNIT_US = {
     "w": 604_800_000_000,
     "week": 604_800_000_000,
 }
+
+_DURATION = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)")
+DURATION_MAX = 200  # characters
+SHOWN_MAX = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ def window(size: Any = None, *, before: Any = None, after: Any = None, closed: b
 
 def rows(n: int) -> Rows:
     """A window of the last `n` rows."""
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise WindowError(f"rows({n!r}): the number of rows must be a positive integer")
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= INT64_MAX:
+        raise WindowError(f"rows({_shown(n)}): the number of rows must be a positive integer of at most 64 bits")
     return Rows(n)
 
 
@@ -125,21 +130,29 @@ def _side_window(given: Any, side: Side, closed: bool, integer_time: bool) -> Wi
     if isinstance(given, int):
         if not integer_time and given != 0:
             raise WindowError(
-                f"{side} window {given}: the time column is a timestamp, so the window needs a unit, "
-                f"for example '{given} seconds'"
+                f"{side} window {_shown(given)}: the time column is a timestamp, so the window needs a unit, "
+                f"for example '{_shown(given)} seconds'"
             )
         size = given
     else:
         if integer_time:
             raise WindowError(
-                f"{side} window {given!r}: the time column is an integer, so the window is an integer of the same unit"
+                f"{side} window {_shown(given)}: the time column is an integer, so the window is one of the same unit"
             )
         size = duration_us(given)
-    if size > 2**63 - 1:
-        raise WindowError(f"{side} window {given!r} is longer than 64-bit time: for no bound at all use None")
+    if size > INT64_MAX:
+        raise WindowError(f"{side} window {_shown(given)} is longer than 64-bit time: for no bound at all use None")
     if size < 0:
-        raise WindowError(f"{side} window {given!r} is negative: a window is zero or longer")
+        raise WindowError(f"{side} window {_shown(given)} is negative: a window is zero or longer")
     return Window("duration", size, closed)
+
+
+def _shown(value: Any) -> str:
+    """Return how a value is written, or the beginning of it. Python refuses to write an int of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"of {value.bit_length():,} bits"
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def duration_us(given: str | dt.timedelta) -> int:
@@ -147,16 +160,19 @@ def duration_us(given: str | dt.timedelta) -> int:
     if isinstance(given, dt.timedelta):
         return given // dt.timedelta(microseconds=1)
     text = given.strip().lower().removeprefix("interval").strip()
-    parts = re.findall(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", text)
-    leftover = re.sub(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", "", text).replace(",", "").strip()
-    if not parts or leftover:
-        raise WindowError(f"cannot read the duration {given!r}: write for example '15 minutes' or '1 hour 30 seconds'")
+    parts = _DURATION.findall(text) if len(text) <= DURATION_MAX else []
+    if not parts or _DURATION.sub("", text).replace(",", "").strip():
+        raise WindowError(
+            f"cannot read the duration {_shown(given)}: write for example '15 minutes' or '1 hour 30 seconds'"
+        )
     total = Fraction(0)
     for number, unit in parts:
         factor = _UNIT_US.get(unit) or _UNIT_US.get(unit.removesuffix("s"))
         if factor is None:
-            raise WindowError(f"unknown unit '{unit}' in {given!r}: use weeks, days, hours, minutes, seconds, ms or us")
+            raise WindowError(
+                f"unknown unit '{unit}' in {_shown(given)}: use weeks, days, hours, minutes, seconds, ms or us"
+            )
         total += Fraction(number) * factor
     if total.denominator != 1:
-        raise WindowError(f"{given!r} is not a whole number of microseconds")
+        raise WindowError(f"{_shown(given)} is not a whole number of microseconds")
     return int(total)

@@ -13,10 +13,15 @@ from typing import Protocol
 import numpy as np
 
 from counterflow.engines.local.options import Local
+from counterflow.kernels.access import choose_path
+from counterflow.kernels.compiled.background import BackgroundCompiler
 from counterflow.kernels.store import Batch
 from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
+from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+
+SIDES: tuple[Side, Side] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,9 @@ class SequentialCore:
     in_order = False
 
     def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
-        self.join = Kang(spec.predicate, spec.parts)
+        paths = [choose_path(spec.parts, side) for side in SIDES]
+        self._compiler = BackgroundCompiler(paths, spec.predicate, "auto")
+        self.join = Kang(spec.predicate, spec.parts, compiler=self._compiler)
         self.pairs_max = pairs_max
         self._changed = threading.Condition()
         self._found: list[tuple[Array, Array]] = []
@@ -132,6 +139,8 @@ class SequentialCore:
         return Found(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]), complete)
 
     def close(self) -> None:
+        self._compiler.close()
+        self.join.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()

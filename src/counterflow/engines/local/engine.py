@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +15,17 @@ from counterflow.engines.local.arrivals import Arrivals, arrivals_of
 from counterflow.engines.local.core import make_core
 from counterflow.engines.local.options import Local, Progress
 from counterflow.engines.local.runs import sorting
+from counterflow.engines.local.threads import start_thread
 from counterflow.kernels.gather import gather
 from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
 from counterflow.kernels.vectors import Array
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
 
-COLLECT_S = 1.0  # how long to wait for results at once
+COLLECT_S = 0.1  # how long to wait for results at once: an interrupt waits as long
+STOP_S = 1.0  # how long threads are waited for that were stopped
 Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
+Result = TypeVar("Result")
 FindPairs = Callable[[JoinSpec, Arrivals, Local], tuple[Array, Array]]  # row numbers of the tables
 
 
@@ -39,7 +44,7 @@ def join_tables(
 
 def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure; or through the algorithm asked for."""
-    if engine.algorithm not in ("auto", "kang") or engine.access == "merge":
+    if engine.driven:
         return _find_pairs_by_core(spec, arrivals, engine)
     left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
     large = arrivals.total >= COMPILE_AFTER
@@ -52,9 +57,17 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
     )
     progress = _Progress(engine.progress, arrivals.total)
 
+    stopped = threading.Event()
+
+    def stop() -> None:
+        stopped.set()
+        join.stop()
+
     def through(window: WindowStore, meet: Meet) -> list[tuple[Array, Array]]:
         found: list[tuple[Array, Array]] = []
         for begin in range(0, arrivals.total, engine.batch_rows):
+            if stopped.is_set():
+                break
             end = min(begin + engine.batch_rows, arrivals.total)
             new = list(meet(*arrivals.batch(begin, end)))
             found += new
@@ -62,24 +75,69 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
             progress.advance(end - begin, sum(len(part[0]) for part in new))
         return found
 
-    windows = (join.right, join.left), (join.meet_right_window, join.meet_left_window)
-    if large and engine.threads > 1:
-        with ThreadPoolExecutor(2) as pool:
-            halves = list(pool.map(through, *windows))
+    calls = [partial(through, join.right, join.meet_right_window), partial(through, join.left, join.meet_left_window)]
+    if not large:
+        halves = [call() for call in calls]
+    elif engine.threads > 1:
+        halves = _at_once(calls, stop)
     else:
-        halves = list(map(through, *windows))
+        halves = _at_once([lambda: [call() for call in calls]], stop)[0]
     found = [(np.empty(0, np.int64), np.empty(0, np.int64)), *halves[0], *halves[1]]
     return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
 
+def _at_once(calls: Sequence[Callable[[], Result]], stop: Callable[[], None]) -> list[Result]:
+    """Return what the calls return, each in a thread of its own; an interrupt, or an error in one, stops the others.
+
+    Only the main thread is interrupted, so it does nothing but wait: what is compiled, or runs as machine code, would
+    keep the interrupt waiting. The threads are daemons, as one that compiles cannot be stopped.
+    """
+    results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+
+    def run(i: int) -> None:
+        try:
+            results[i] = calls[i]()
+        except BaseException as error:
+            failures.append(error)
+            stop()
+
+    threads = [threading.Thread(target=run, args=(i,), name="counterflow half", daemon=True) for i in range(len(calls))]
+    started: list[threading.Thread] = []
+    try:
+        for thread in threads:
+            start_thread(thread, "join")
+            started.append(thread)
+        for thread in started:
+            thread.join()
+    except BaseException:
+        stop()
+        deadline = time.monotonic() + STOP_S
+        for thread in started:
+            thread.join(max(deadline - time.monotonic(), 0))
+        raise
+    if failures:
+        raise failures[0]
+    return [results[i] for i in range(len(calls))]
+
+
 def _find_pairs_by_core(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
     arrivals = arrivals.numbered()
+    stopped = threading.Event()
+    left, right = _at_once([lambda: _collected(spec, arrivals, engine, stopped)], stopped.set)[0]
+    return arrivals.left.batch.rows[left], arrivals.right.batch.rows[right]
+
+
+def _collected(spec: JoinSpec, arrivals: Arrivals, engine: Local, stopped: threading.Event) -> tuple[Array, Array]:
+    """Return all pairs, as numbers, that the core finds; some of them if it is stopped."""
     core = make_core(spec, engine, arrivals.window_rows())
     failures: list[BaseException] = []
 
     def drive() -> None:
         try:
             for begin in range(0, arrivals.total, engine.batch_rows):
+                if core.finished:  # closed
+                    return
                 end = min(begin + engine.batch_rows, arrivals.total)
                 core.feed(*arrivals.batch(begin, end))
                 core.expire(*arrivals.horizons(end))
@@ -89,11 +147,11 @@ def _find_pairs_by_core(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tu
             core.close()
 
     driver = threading.Thread(target=drive, name="counterflow-driver", daemon=True)
-    driver.start()
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     pairs = 0
     try:
-        while not core.finished:
+        start_thread(driver, "join")
+        while not (core.finished or stopped.is_set()):
             new = core.collect(COLLECT_S)
             if new is not None:
                 found.append((new.left, new.right))
@@ -102,11 +160,11 @@ def _find_pairs_by_core(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tu
                     engine.progress(sum(new.complete), arrivals.total, pairs)
     finally:
         core.close()
-        driver.join()
+        if driver.ident is not None:
+            driver.join()
     if failures:
         raise failures[0]
-    left, right = np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
-    return arrivals.left.batch.rows[left], arrivals.right.batch.rows[right]
+    return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
 
 class _Progress:

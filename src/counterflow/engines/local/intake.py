@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ class Intake:
         self.rows = [0] * len(sources)
         self.dropped = [0] * len(sources)
         self.ended: list[End | None] = [None] * len(sources)
+        self.inside: list[float | None] = [None] * len(sources)  # since when its reader is in a source's code
         self.stopped = False
 
     def read(self, rank: int) -> None:
@@ -44,7 +46,7 @@ class Intake:
         try:
             items = source.items(lambda: self.stopped)
             try:
-                while self._put(rank, next(items)):  # no variable keeps an item while the next one is waited for
+                while self._put(rank, self._next(rank, items)):  # no variable keeps an item while it waits for more
                     pass
             except StopIteration:
                 pass
@@ -57,6 +59,13 @@ class Intake:
             self.ended[rank] = end
             self._queues[rank].append(end)
             self._arrived.notify_all()
+
+    def _next(self, rank: int, items: Iterator[Item]) -> Item:
+        self.inside[rank] = time.monotonic()
+        try:
+            return next(items)
+        finally:
+            self.inside[rank] = None
 
     def _put(self, rank: int, item: Item) -> bool:
         if isinstance(item, Watermark):

@@ -9,6 +9,7 @@ All queues between them are bounded. Nothing starts before the first result is a
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -25,13 +26,15 @@ from counterflow.engines.local.intake import Intake
 from counterflow.engines.local.merging import BEGINNING, END
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.results import Results, make_results
-from counterflow.engines.local.sources import Columns, Source, TableSource, open_side
+from counterflow.engines.local.sources import Columns, Source, TableSource, open_side, running_loop
 from counterflow.engines.local.streams import Punctuation, delay_ticks, time_of
+from counterflow.engines.local.threads import start_thread
 from counterflow.errors import InputError, OptionError
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.spec.windows import WindowPair, rows
 
-CLOSE_SECONDS = 1.0  # how long threads are waited for: one may be in a source's code, where nobody can stop it
+CLOSE_SECONDS = 1.0  # how long threads are waited for
+SOURCE_SECONDS = 0.3  # how long one may be in a source's code and be waited for: nobody can stop it there
 COLLECT_SECONDS = 0.05
 Plan = Callable[[pa.Schema, pa.Schema], JoinSpec]
 Out: TypeAlias = pa.RecordBatch | Punctuation
@@ -93,6 +96,8 @@ class JoinedStream:
     def _next(self) -> Out:
         if self._run.intake.stopped:
             raise StopIteration
+        self._check_loop()
+        self._run.check_process()
         try:
             return next(self._items)
         except BaseException:  # the end too, and an interrupt
@@ -102,11 +107,28 @@ class JoinedStream:
     @property
     def schema(self) -> pa.Schema:
         """The result's columns. Waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
+        if self._run.spec is None:
+            self._check_loop()
+            self._run.check_process()
         try:
             return self._run.resolve().output_schema
         except BaseException:
             self.close()
             raise
+
+    def _check_loop(self) -> None:
+        """Refuse to block the event loop that a source needs: it would wait for ever."""
+        loop = running_loop()
+        if loop is not None and (label := self.waits_for(loop)) is not None:
+            raise InputError(
+                f"{label} is asynchronous and belongs to the event loop that this call would block: take results in "
+                "another thread, `batch = await asyncio.to_thread(next, joined, None)`, or make the join outside of "
+                "the loop"
+            )
+
+    def waits_for(self, loop: Any) -> str | None:
+        """Return the name of the first source that needs this event loop to run, or None."""
+        return next((source.label for source in self._run.sources if source.needs(loop)), None)
 
     @property
     def known_schema(self) -> pa.Schema | None:
@@ -165,7 +187,8 @@ class Run:
         self._core: Core | None = None
         self._results: Results | None = None
         self._output = Output(engine.buffer_rows)
-        self._threads: list[threading.Thread] = []
+        self.process = os.getpid()
+        self._threads: dict[threading.Thread, int | None] = {}  # and the rank of the source that it reads
         self._reading: set[int] = set()
         if all(side.schema is not None for side in columns):
             self._settle()
@@ -229,15 +252,16 @@ class Run:
     def _read(self, rank: int) -> None:
         if rank not in self._reading:
             self._reading.add(rank)
-            self._thread(lambda: self.intake.read(rank), f"reader of {self.sources[rank].label}")
+            self._thread(lambda: self.intake.read(rank), f"reader of {self.sources[rank].label}", rank)
 
-    def _thread(self, target: Callable[[], None], name: str) -> None:
+    def _thread(self, target: Callable[[], None], name: str, rank: int | None = None) -> None:
         # A daemon, because a reader may be in a source's code for ever; all are stopped and waited for at exit.
         thread = threading.Thread(target=target, name=f"counterflow {name}", daemon=True)
-        self._threads.append(thread)
-        _threads.add(thread)
+        if not self._threads:
+            self.process = os.getpid()  # it may have been made in another one
         _runs.add(self)
-        thread.start()
+        start_thread(thread, name, "join fewer streams at once")
+        self._threads[thread] = rank
 
     # --- results
 
@@ -272,8 +296,18 @@ class Run:
 
     # --- end
 
+    def check_process(self) -> None:
+        """Raise an error in a process that was forked off, which has none of the threads."""
+        if self._threads and self.process != os.getpid():
+            raise InputError(
+                "this joined stream runs in the process that started it, and not in one that was forked off: make the "
+                "join in the process that takes its results"
+            )
+
     def stop(self) -> None:
         """From any thread, without waiting."""
+        if self.process != os.getpid():
+            return  # its locks may be those of threads that are not here
         self.intake.stop()
         self.inbox.stop()
         self._output.stop()
@@ -284,10 +318,22 @@ class Run:
 
     def close(self) -> None:
         self.stop()
-        wait_for(self._threads)
+        self.wait(time.monotonic() + CLOSE_SECONDS)
         for rank, source in enumerate(self.sources):
             if rank not in self._reading:
                 source.abandon()
+
+    def wait(self, deadline: float) -> None:
+        """Wait for the threads' ends; not for one that waits in a source's own code, where it hears nothing."""
+        for thread, rank in list(self._threads.items()):
+            if thread is threading.current_thread() or thread.ident is None:
+                continue
+            while thread.is_alive():
+                since = None if rank is None or self.sources[rank].interruptible else self.intake.inside[rank]
+                left = (deadline if since is None else min(deadline, since + SOURCE_SECONDS)) - time.monotonic()
+                if left <= 0:
+                    break
+                thread.join(left)
 
     # --- what it says of itself
 
@@ -380,18 +426,13 @@ class Output:
 
 
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-
-
-def wait_for(threads: list[threading.Thread]) -> None:
-    deadline = time.monotonic() + CLOSE_SECONDS
-    for thread in threads:
-        if thread is not threading.current_thread() and thread.ident is not None:
-            thread.join(max(deadline - time.monotonic(), 0))
 
 
 @atexit.register
 def _at_exit() -> None:
-    for run in list(_runs):
+    runs = list(_runs)
+    for run in runs:
         run.stop()
-    wait_for(list(_threads))
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for run in runs:
+        run.wait(deadline)

@@ -2,8 +2,9 @@
 
 A source's *frontier* is the first time at which it may still send a row: its watermark and one tick. That of the
 join is the least of all sources that have not ended. A row before the join's frontier is late; the others wait until
-the frontier has passed them. A source in order is one with a delay of one tick (equal times may follow), except
-that a row that goes back is an error.
+the frontier has passed them. A source's watermark is just below its newest time minus its delay, so its frontier is
+that very time: a row exactly that far behind is on time. A source in order is one with a delay of zero (equal times
+may follow), except that a row that goes back is an error.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class SourceProgress:
         delay = delay_ticks(source.delay, self.time_type, source.label)
         self.in_order = delay is None and not source.by_punctuation
         # The distance from the newest row's time to the frontier; None if only watermarks move it.
-        self._behind = None if source.by_punctuation else 0 if delay is None else delay - 1
+        self._behind = None if source.by_punctuation else delay or 0
         self.frontier = BEGINNING
         self.live = True
         self.rows = 0

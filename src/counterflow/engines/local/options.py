@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from counterflow.suggest import did_you_mean
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 ACCESSES = ("auto", "index", "scan", "merge")
-LAYOUT = re.compile(r"[1-9]\d*[xX][1-9]\d*")
+LAYOUT = re.compile(r"[1-9][0-9]{0,3}[xX][1-9][0-9]{0,3}")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
 WAITINGS = ("park", "yield", "spin")
 TABLE_BATCH_ROWS = 1 << 16  # finite inputs have no latency to keep: large batches
@@ -29,10 +28,11 @@ class Local:
 
     `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
-    compiled once enough rows have come. `layout`: DP-Join's, as in '2x3': so many parts of the left and of the right
-    window. `access='scan'` compares each tuple with the whole window, as the papers do, where an index could help;
-    `access='merge'` is the merge join of sorted basic blocks (handshake join's first report), for predicates with a
-    band, and with any algorithm but 'auto'.
+    compiled once enough rows have come; large tables are searched on all cores, unless `workers=1`. `layout` is
+    DP-Join's, as in '2x3': so many parts of the left and of the right window. `access='scan'` compares each tuple with
+    the whole window, as the papers do, where an index could help; `access='merge'` is the merge join of sorted basic
+    blocks (handshake join's first report), for predicates with a band; `access='index'` refuses a predicate that can
+    have none. They are for any algorithm but 'auto', and so is `waiting`.
     `symmetric`: handshake join acknowledges tuples in both directions, as in its first report.
 
     `waiting`: what threads do that have nothing to do. With 'park' they sleep after a while; with 'yield' they offer
@@ -62,8 +62,8 @@ class Local:
 
     @property
     def threads(self) -> int:
-        """A table's rows are probed in parallel where no algorithm is asked for."""
-        return (os.cpu_count() or 1) if self.algorithm == "auto" else 1
+        """A table's rows are probed in parallel where neither an algorithm nor one worker is asked for."""
+        return len(usable_cores()) if self.algorithm == "auto" and self.workers is None else 1
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -82,8 +82,16 @@ class Local:
             raise OptionError(
                 f"workers={self.workers}: {self.algorithm!r} is sequential; choose another algorithm, or 1"
             )
-        if self.access == "merge" and self.algorithm == "auto":
-            raise OptionError("access='merge' is for compiled algorithms: choose one, such as algorithm='handshake'")
+        for option in ("access", "waiting"):
+            if self.algorithm == "auto" and getattr(self, option) != _default(option):
+                raise OptionError(
+                    f"{option}={getattr(self, option)!r} is for compiled algorithms, and 'auto' starts without a "
+                    "compiler: choose one, such as algorithm='handshake'"
+                )
+        if not isinstance(self.symmetric, bool):
+            raise OptionError(f"symmetric={self.symmetric!r}: use True or False")
+        if self.progress is not None and not callable(self.progress):
+            raise OptionError(f"progress={self.progress!r}: give a function of (rows done, rows in all, pairs found)")
         if self.symmetric and self.algorithm != "handshake":
             raise OptionError(f"symmetric=True is a form of handshake join, not of {self.algorithm!r}")
         self._check_layout()
@@ -98,6 +106,26 @@ class Local:
         rows, columns = self.matrix
         if self.workers not in (None, rows * columns):
             raise OptionError(f"layout={self.layout!r} has {rows * columns} workers, not workers={self.workers}")
+
+    def check_inputs(self, streaming: bool) -> None:
+        """Refuse what has no effect on streams, or on tables."""
+        if streaming and self.progress is not None:
+            raise OptionError(
+                "progress= is for tables, whose rows can be counted beforehand: of streams, joined.metrics() tells "
+                "what was read and found"
+            )
+        for option in () if streaming else ("overflow", "buffer_rows", "late_rows"):
+            if getattr(self, option) != _default(option):
+                raise OptionError(
+                    f"{option}={getattr(self, option)!r} is for streams, and these inputs are tables, of which nothing "
+                    "is buffered, late or dropped: leave it out, or join cf.stream(...)"
+                )
+
+    @property
+    def driven(self) -> bool:
+        """Whether a table goes through the algorithm's own nodes: 'kang' has another way if nothing is said of them."""
+        plain = self.access == _default("access") and self.waiting == _default("waiting")
+        return self.algorithm not in ("auto", "kang") or not plain
 
     @property
     def described(self) -> str:
@@ -126,3 +154,7 @@ class Local:
             return 1, 1
         rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)
         return rows, self.nodes // rows
+
+
+def _default(option: str) -> object:
+    return Local.__dataclass_fields__[option].default

@@ -11,6 +11,9 @@ import numpy as np
 from counterflow.cores import pin_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
+from counterflow.engines.local.threads import start_thread
+from counterflow.errors import OptionError
+from counterflow.kernels.access import choose_path
 from counterflow.kernels.evaluate import matches
 from counterflow.kernels.ring import Ring, of_predicate, validity_of
 from counterflow.kernels.store import Batch
@@ -29,6 +32,12 @@ CHECKED_MAX = 1 << 18  # candidate pairs checked at once
 
 
 def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int]) -> ParallelCore:
+    path = choose_path(spec.parts, "left")
+    if engine.access == "index" and not (path.equalities or path.bands):
+        raise OptionError(
+            "access='index' needs an equality or a band in the predicate, which has neither: use access='scan', or "
+            "leave access= out"
+        )
     batch_rows = min(engine.batch_rows, BATCH_MAX)
     design = Design(
         algorithm=engine.algorithm,
@@ -67,9 +76,14 @@ class ParallelCore:
 
     def _start_threads(self, pin: bool) -> None:
         for k in range(self.design.nodes):
-            name = f"counterflow-node-{k}"
-            self._threads.append(threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True))
-            self._threads[-1].start()
+            name, needed_by = f"counterflow-node-{k}", f"{self.design.algorithm} of {self.design.nodes} workers"
+            thread = threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True)
+            try:
+                start_thread(thread, needed_by, "use fewer workers")
+            except BaseException:
+                self.close()
+                raise
+            self._threads.append(thread)
 
     def _run_node(self, k: int, pin: bool) -> None:
         try:

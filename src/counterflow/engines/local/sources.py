@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 import queue
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.local.dict_rows import REFUSALS, DictRows
 from counterflow.engines.local.files import file_batches, file_schema
 from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
 from counterflow.engines.local.tables import plain_schema, to_arrow
@@ -21,7 +24,8 @@ from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import SideSpec
 
-POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed
+POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed, at the latest
+WAKE_SECONDS = 0.01  # how long whoever stops a join waits for the lock of a user's queue
 TABLE_ROWS = 1 << 16  # of a finite table, handed on at once
 Item: TypeAlias = pa.RecordBatch | Watermark
 Stopped = Callable[[], bool]
@@ -50,6 +54,8 @@ class Source:
     def __init__(self, stream: Stream, side: Side, label: str, columns: Columns) -> None:
         self.side, self.label, self.columns = side, label, columns
         self.delay, self._data = stream.delay, _opened(stream.batches, label)
+        # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
+        self._loop = running_loop() if hasattr(self._data, "__aiter__") else None
         self.rows_read = 0
         self._interrupt: Callable[[], object] = lambda: None
         columns.settle(stream.schema, given=True)
@@ -78,6 +84,15 @@ class Source:
                     yield batch
                     del batch
 
+    def needs(self, loop: Any) -> bool:
+        """Return whether this event loop must run for items to come."""
+        return self._loop is loop or (_is_joined(self._data) and self._data.waits_for(loop) is not None)
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether `interrupt` ends a wait for the next item; nobody can end one in a generator's own code."""
+        return _is_joined(self._data) or _is_queue(self._data) or hasattr(self._data, "__aiter__")
+
     def interrupt(self) -> None:
         """From another thread: make `items` stop waiting, where that is in our hands."""
         if _is_joined(self._data):
@@ -96,7 +111,7 @@ class Source:
         if _is_joined(data):
             return _closing(data.punctuated(), data)
         if _is_queue(data):
-            return _queued(data, stopped)
+            return self._queued(data, stopped)
         if hasattr(data, "__aiter__"):
             return self._asynchronous(data, stopped)
         if _are_paths(data):
@@ -105,42 +120,52 @@ class Source:
             return _closing(iter(data), data)
         return _closing(iter(data))
 
+    def _queued(self, data: Any, stopped: Stopped) -> Given:
+        """The items of a queue; a `queue.Queue` is waited for such that `interrupt` ends it, others are asked often."""
+        wakes = isinstance(data, queue.Queue)
+        if wakes:
+            self._interrupt = partial(_wake, data)
+        while not stopped():
+            try:
+                if wakes:
+                    _wait_for_item(data, stopped)
+                item = data.get_nowait() if wakes else data.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            except _ENDED:
+                return
+            if item is None:
+                return
+            yield item
+            del item
+
     def _asynchronous(self, data: Any, stopped: Stopped) -> Given:
-        """The loop runs while the next item is waited for."""
-        import asyncio  # takes as long as the rest of this package
+        """Wait for each next item in the event loop of the source, or in one that runs only meanwhile."""
+        from counterflow.engines.local.event_loops import CANCELLED, OwnLoop, TheirLoop  # asyncio takes its time
 
         end = object()
 
         async def begin() -> Any:
-            return aiter(data)
+            return aiter(data)  # there, because it may need the running loop
 
         async def following() -> Any:
             return await anext(iterator, end)
 
-        with asyncio.Runner() as runner:  # its end closes asynchronous generators
-            loop = runner.get_loop()
-
-            def cancel() -> None:
-                for task in asyncio.all_tasks(loop):
-                    task.cancel()
-
-            def interrupt() -> None:
-                with contextlib.suppress(RuntimeError):  # closed in the meantime
-                    loop.call_soon_threadsafe(cancel)
-
-            self._interrupt = interrupt
-            iterator = runner.run(begin())  # there, because it may need the running loop
-            while not stopped():
-                try:
-                    item = runner.run(following())
-                except asyncio.CancelledError:
-                    if stopped():
+        given = self._loop
+        with TheirLoop(given, self.label) if given is not None and given.is_running() else OwnLoop() as loop:
+            self._interrupt = loop.interrupt
+            try:
+                iterator = loop.run(begin())
+                loop.iterator = iterator
+                while not stopped():
+                    item = loop.run(following())
+                    if item is end:
                         return
+                    yield item
+                    del item
+            except CANCELLED:
+                if not stopped():
                     raise
-                if item is end:
-                    return
-                yield item
-                del item
 
     # --- as batches of the side's schema
 
@@ -148,14 +173,14 @@ class Source:
         if isinstance(item, pa.RecordBatch):
             return [item]
         try:
-            if isinstance(item, Mapping):
-                item = [item]
-            if isinstance(item, list | tuple) and all(isinstance(row, Mapping) for row in item[:1]):
-                if not item:
-                    return []
-                return [pa.RecordBatch.from_pylist(list(item), schema=self.columns.schema)]
+            if isinstance(item, list | tuple) and not item:
+                return []
+            rows = [item] if isinstance(item, Mapping) else item
+            if isinstance(rows, list | tuple) and isinstance(rows[0], Mapping):
+                named = f"{self.label}: item {number} ({type(item).__name__})"
+                return [DictRows(named, self.rows_read, self.columns.schema, self.columns.given).batch(rows)]
             table = to_arrow(item)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except REFUSALS as error:
             raise InputError(
                 f"{self.label}: item {number} ({type(item).__name__}) cannot be converted to Arrow: {error}; "
                 "schema= of cf.stream() says what its columns are"
@@ -324,18 +349,31 @@ def _is_queue(data: Any) -> bool:
     return hasattr(data, "get") and hasattr(data, "put") and not hasattr(data, "__iter__")
 
 
-def _queued(data: Any, stopped: Stopped) -> Given:
-    while not stopped():
+def _wait_for_item(data: queue.Queue[Any], stopped: Stopped) -> None:
+    """Wait until the queue has an item, was shut down, or `_wake` says that the join was stopped."""
+    with data.not_empty:
+        data.not_empty.wait_for(
+            lambda: data._qsize() or getattr(data, "is_shutdown", False) or stopped(), timeout=POLL_SECONDS
+        )
+
+
+def _wake(data: queue.Queue[Any]) -> None:
+    """Let `_wait_for_item` look again.
+
+    Garbage collection may call this in a thread that has the queue's lock: then it is not waited for, and the reader
+    looks again by itself.
+    """
+    if data.mutex.acquire(timeout=WAKE_SECONDS):
         try:
-            item = data.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            continue
-        except _ENDED:
-            return
-        if item is None:
-            return
-        yield item
-        del item
+            data.not_empty.notify_all()
+        finally:
+            data.mutex.release()
+
+
+def running_loop() -> Any:
+    """Return the event loop that runs in this thread, or None; without importing asyncio, which takes its time."""
+    asyncio = sys.modules.get("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()
 
 
 def _closing(iterator: Iterator[Any], owner: Any = None) -> Given:

@@ -49,13 +49,15 @@ def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: 
         An iterable, iterator or generator of Arrow batches or tables, pandas or polars frames, or lists of dicts; a
         `pyarrow.RecordBatchReader` or anything else that exports an Arrow stream; the result of another
         `window_join`; a path or a list of paths (Parquet, CSV, Arrow IPC), read in this order; a `queue.Queue`, which
-        None ends; or an asynchronous iterator, which gets a thread and an event loop of its own. An item may also be
-        `cf.watermark(time)`, the sign of life of a source that has no rows.
+        None ends; or an asynchronous iterator, which runs in the event loop in which `window_join` is called, or
+        where none runs in one of its own. An item may also be `cf.watermark(time)`, the sign of life of a source that
+        has no rows.
     delay
         None: rows come in order of time, and one that goes back is an error. Otherwise how far a row may be behind
-        the newest one before it: "10 seconds", a timedelta, or an integer for integer times.
+        the newest one before it, and still be on time: "10 seconds", a timedelta, or an integer for integer times.
     schema
-        The columns, if the first batch shall not be waited for, or if it does not tell them (lists of dicts).
+        The columns, if the first batch shall not be waited for, or if it does not tell them. Rows that are dicts
+        all have the same keys, and values that fit these columns, or those of the first rows; None is NULL.
     """
     if isinstance(batches, Stream):
         raise InputError("cf.stream(...) of a cf.stream(...): give its batches")

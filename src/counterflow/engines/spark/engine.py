@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkAttributeError, PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
@@ -27,13 +27,15 @@ from counterflow.engines.spark.layout import SIDES, Layout, choose_layout
 from counterflow.engines.spark.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT, PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.routing import PACKED, RESERVED, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.worker import readable
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
-from counterflow.spec.expression import Side
+from counterflow.spec.expression import Side, columns_of
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
+SESSION_ZONE = "spark.sql.session.timeZone"
 _observation_numbers = itertools.count(1)
 
 
@@ -41,7 +43,7 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     inputs = _Inputs.of(left, right)
     spec, layout = _plan(inputs, options, engine)
     output = _output_type(spec, inputs)
-    packed = inputs.packed(spec, layout)
+    packed = inputs.packed(spec, layout, engine.null_times == "drop")
     if not inputs.streaming:
         # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
         cells = packed.repartition(layout.cells, "cell")
@@ -105,20 +107,25 @@ class _Inputs:
     def frames(self, side: Side) -> list[Any]:
         return self.left if side == "left" else self.right
 
-    def packed(self, spec: JoinSpec, layout: Layout) -> Any:
+    def packed(self, spec: JoinSpec, layout: Layout, drop_null_times: bool) -> Any:
         parts = []
         for side in SIDES:
             for source, frame in enumerate(self.frames(side)):
-                if is_order_sensitive(spec):
-                    frame = frame.withColumn(TIE, F.xxhash64(*map(_hashable, frame.schema.fields)))
-                parts.append(frame.mapInArrow(pack(spec, layout, side, source), PACKED))
+                tied = self.streaming or is_order_sensitive(spec)
+                if tied:
+                    frame = frame.withColumn(TIE, F.xxhash64(*(c for f in frame.schema.fields for c in _hashed(f))))
+                parts.append(frame.mapInArrow(pack(spec, layout, side, source, tied, drop_null_times), PACKED))
         return functools.reduce(lambda a, b: a.union(b), parts)
 
 
-def _hashable(field: StructField) -> Any:
+def _hashed(field: StructField) -> Iterator[Any]:
+    """What a row's hash is made of: each column, and whether it is NULL, since Spark's hash passes over NULLs."""
     column = F.col(f"`{field.name.replace('`', '``')}`")
-    has_map = "map<" in field.dataType.simpleString()  # Spark refuses to hash maps
-    return F.to_json(F.struct(column)) if has_map else column
+    kind = field.dataType.simpleString()
+    # Spark refuses to hash maps and variants, and hashes collated strings that are equal but not the same alike.
+    yield F.to_json(F.struct(column)) if any(word in kind for word in ("map<", "variant", "collate")) else column
+    if field.nullable:
+        yield column.isNull()
 
 
 def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
@@ -138,7 +145,9 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
         for name in schema.names:
             if name.lower().startswith(RESERVED):
                 raise ColumnError(f"column '{name}' of the {side} input starts with '{RESERVED}': rename it")
-    spec = build_spec(*schemas, streaming=inputs.streaming, **options)
+    zone = inputs.session.conf.get(SESSION_ZONE)
+    spec = build_spec(*schemas, streaming=inputs.streaming, zone=zone, **options)
+    _check_collations(spec, inputs)
     if inputs.streaming:
         for side_spec in (spec.left, spec.right):
             for frame in inputs.frames(side_spec.side):
@@ -146,6 +155,18 @@ def _plan(inputs: _Inputs, options: dict[str, Any], engine: Spark) -> tuple[Join
     elif engine.late_rows is not None:
         raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
     return spec, choose_layout(spec, engine, _cores(inputs.session))
+
+
+def _check_collations(spec: JoinSpec, inputs: _Inputs) -> None:
+    """Refuse a text that Spark would compare by a collation. It is carried along as it is."""
+    for column in columns_of(spec.predicate):
+        kind = inputs.frames(column.side)[0].schema[column.name].dataType
+        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            raise UnsupportedError(
+                f"column '{column.name}' of the {column.side} input has the collation {kind.collation}, and predicates "
+                f"compare texts byte by byte: give the join a column with collate({column.name}, 'UTF8_BINARY'), and "
+                "write lower(...) on both sides of the comparison to ignore case"
+            )
 
 
 def _check_analysis(frame: Any) -> None:
@@ -163,7 +184,7 @@ def _check_analysis(frame: Any) -> None:
 def _arrow_schema(frame: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    zone = frame.sparkSession.conf.get(SESSION_ZONE)
     try:
         return to_arrow_schema(frame.schema, timezone=zone)
     except TypeError:  # before Spark 4.3 it is always UTC there; the zone matters for `hour` and the like
@@ -242,9 +263,10 @@ def _output_type(spec: JoinSpec, inputs: _Inputs) -> StructType:
 
 
 def _join_static(spec: JoinSpec, layout: Layout) -> Any:
+    @readable
     def counterflow_join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[NewRows]] = {}
-        for message in (row for batch in batches for row in batch.to_pylist() if row["side"] != HEARTBEAT):
+        for message in (row for batch in batches for row in batch.to_pylist() if row["side"] in SIDES):
             new = NewRows(message["side"], from_blob(message["payload"]), message["stored"])
             cells.setdefault(layout.cell(message["cell"]), []).append(new)
         for cell, rows in cells.items():
@@ -261,12 +283,14 @@ def _unpacked(results: Any, spec: JoinSpec, output: StructType) -> Any:
     return results.mapInArrow(counterflow_unpack, output)
 
 
+@readable
 def counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for payload in batch.column("payload"):
             yield from from_blob(payload.as_buffer()).to_batches(max_chunksize=BLOB_ROWS_MAX)
 
 
+@readable
 def counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
     if tables:

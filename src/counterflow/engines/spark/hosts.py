@@ -5,44 +5,50 @@ A cell's windows and indexes are in the memory of one Python worker. Spark gives
     worker A (runs the task)                      worker B (hosts the cell)
       which worker hosts it?  -> file "host" -> address
       job: version, new rows   ------------->    is this my version?  join, and take the job's version
-      results                  <-------------
+      answer                   <-------------
 
-The state store decides what is true: each commit gives the cell's directory a new version, and windows are used only
-if they have the directory's version. A job that is never committed (a failed, killed or speculative attempt) leaves
-windows behind that no directory refers to. If the host is gone, busy or behind, the asking worker builds the windows
-from the chunks and hosts them from then on. Workers end when Spark no longer needs them, and the windows with them.
+The state store decides what is true: each change of the windows gives the cell's directory a new version, a hash of
+the old one and of what came; windows are used only if they have the directory's version. So what a failed, killed or
+speculative attempt leaves behind is believed only if it is what the directory means. A job that runs again, as Spark
+runs a batch again for each action of `foreachBatch`, gets the same answer again. If the host is gone, busy, behind or
+silent, the asking worker builds the windows from the chunks and hosts them from then on. Workers end when Spark no
+longer needs them, and the windows with them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 import secrets
+import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from hmac import compare_digest
-from itertools import chain
-from multiprocessing.connection import Client, Connection, Listener
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from counterflow import errors
+from counterflow.engines.spark.answers import Answer, Outcome
 from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
 from counterflow.engines.spark.cell import Cell, NewRows
+from counterflow.engines.spark.channel import Channel, connect, greet_asker, greet_host, listen
+from counterflow.engines.spark.hot_files import socket_folder
+from counterflow.folders import private_folder
 from counterflow.spec.expression import Side
 
 UNUSED_S = 600  # windows that nobody asked for in so long are dropped
-BUFFER_BYTES_MAX = 256 << 20  # results that are held back until the host has done the whole job
+JOB_S = 600  # the longest that a worker waits for a host's answer, however alive the host is
 HOST_FILE = "host"
-BACKLOG = 64
-GREETING_S = 10  # a connection that has not shown the key by then is closed
+CONNECTIONS_MAX = 64  # more are closed at once; a worker has one task at a time
+REFUSED_S = 0.1  # how long to wait after a connection that could not be accepted, for instance for want of descriptors
+HEADER_BYTES_MAX = 1 << 20
+JOB, ROWS, RESULT, OUTCOME, ERROR = b"J", b"N", b"R", b"O", b"E"  # kinds of messages
 
 
 def hosted_bytes_max() -> int:
-    """Of all windows in one worker: its part, for each core one, of half the memory; at least half a gibibyte."""
+    """Return the memory one worker may use: half of the machine's, divided by its cores, but at least 512 MiB."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # a container may have less ("max" if not)
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -55,18 +61,10 @@ class Job:
 
     cell: str
     version: str  # of the windows before
-    new_version: str  # and after
+    new_version: str  # and after: a hash of all that is here
     new: list[tuple[Side, bytes, bool]]  # rows as blobs, and whether they are stored
     before: int  # watermarks
     watermark: int
-
-
-@dataclass
-class Outcome:
-    needless: dict[Side, int]  # times up to which no row is needed
-    rows: int = 0  # results
-    hosted_bytes: int = 0
-    join_us: int = 0
 
 
 class NotHosted(Exception):
@@ -74,14 +72,15 @@ class NotHosted(Exception):
 
 
 class HostIsGone(Exception):
-    pass
+    """No host has answered; the asking worker builds the windows itself."""
 
 
 @dataclass
 class Hosted:
     cell: Cell
+    version: str | None  # None while it is changed: what a failed task leaves behind must not be believed
+    answer: Answer | None = None  # to the job that made this version
     nbytes: int = 0  # after its last job
-    version: str | None = None  # None while it is changed: what a failed task leaves behind must not be believed
     used: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,30 +94,34 @@ class Host:
         self._lock = threading.Lock()
         self._address: dict[str, object] | None = None
 
-    def run(self, job: Job, windows: Cell | None = None) -> Iterator[bytes | Outcome]:
-        """The results as blobs, then the outcome. `windows` that were built for the job are hosted from now on."""
+    def run(self, job: Job, windows: Cell | None = None) -> Answer:
+        """Do a job; if it was the last one, return its answer again. `windows` built for it are hosted from now on."""
         with self._lock:
             if windows is not None:
-                self._cells[job.cell] = Hosted(windows, version=job.version)
+                self._cells[job.cell] = Hosted(windows, job.version)
             hosted = self._cells.get(job.cell)
             if hosted is None or not hosted.lock.acquire(blocking=False):
                 raise NotHosted
         try:
+            if hosted.answer is not None and hosted.version == job.new_version:
+                return hosted.answer
             if hosted.version != job.version:
-                self._drop(job.cell, hosted)  # no directory will ever have its version again
+                self._drop(job.cell, hosted)
                 raise NotHosted
             began, hosted.used = time.perf_counter_ns(), time.monotonic()
-            hosted.version = None
+            hosted.version = hosted.answer = None
+            answer, rows = Answer(), 0
             new = [NewRows(side, from_blob(blob), stored) for side, blob, stored in job.new]
-            rows = 0
             for table in gathered(hosted.cell.step(new, job.before, job.watermark)):
                 rows += len(table)
-                yield to_blob(table)
+                answer.add(to_blob(table))
             needless = hosted.cell.forget(job.watermark)
-            hosted.version = job.new_version
-            hosted.nbytes = hosted.cell.nbytes
+            hosted.nbytes = hosted.cell.nbytes + answer.nbytes
+            took_us = (time.perf_counter_ns() - began) // 1000
+            answer.outcome = Outcome(needless, rows, hosted.nbytes, took_us)
+            hosted.version, hosted.answer = job.new_version, answer
             self._evict(job.cell, hosted)
-            yield Outcome(needless, rows, hosted.nbytes, (time.perf_counter_ns() - began) // 1000)
+            return answer
         finally:
             hosted.lock.release()
 
@@ -144,106 +147,164 @@ class Host:
 
     def publish(self, folder: Path) -> None:
         """Say in the cell's folder that it is hosted here. If that fails, the others build it themselves."""
-        try:
-            if self._address is None:
+        with suppress(OSError):
+            if self._address is None or self._address["pid"] != os.getpid():  # a fork has no thread that accepts
                 self._address = self._listen()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             temporary = folder / f".{HOST_FILE}.{os.getpid()}"
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 json.dump(self._address, file)
             temporary.rename(folder / HOST_FILE)
-        except OSError:
-            pass
 
     def _listen(self) -> dict[str, object]:
-        key = secrets.token_hex(16)
-        listener = Listener(("127.0.0.1", 0), backlog=BACKLOG)
-        arguments = (listener, key.encode())
+        key, folder = secrets.token_hex(32), private_folder(socket_folder())
+        for path in folder.iterdir():  # of workers that were killed
+            if path.name.isdigit() and _started(int(path.name)) is None:
+                path.unlink(missing_ok=True)
+        path = folder / str(os.getpid())
+        path.unlink(missing_ok=True)
+        arguments = (listen(path, CONNECTIONS_MAX), bytes.fromhex(key))
         threading.Thread(target=self._accept, args=arguments, name="counterflow-host", daemon=True).start()
-        return {"port": listener.address[1], "key": key, "pid": os.getpid(), "started": _started(os.getpid())}
+        return {"socket": str(path), "key": key, "pid": os.getpid(), "started": _started(os.getpid())}
 
-    def _accept(self, listener: Listener, key: bytes) -> None:
+    def _accept(self, listener: socket.socket, key: bytes) -> None:
+        places = threading.BoundedSemaphore(CONNECTIONS_MAX)
         while True:
-            with suppress(OSError):  # a connection that was closed at once
-                threading.Thread(target=self._serve, args=(listener.accept(), key), daemon=True).start()
-
-    def _serve(self, connection: Connection, key: bytes) -> None:
-        with connection:
             try:
-                if not connection.poll(GREETING_S) or not compare_digest(connection.recv_bytes(len(key)), key):
-                    return  # somebody else
-                for answer in self.run(pickle.loads(connection.recv_bytes())):
-                    connection.send_bytes(answer if isinstance(answer, bytes) else pickle.dumps(answer))
-                connection.send_bytes(b"")
-            except (NotHosted, OSError, EOFError):
-                pass  # the connection ends without the empty message: the asking worker takes over
-            except Exception as error:
-                connection.send_bytes(pickle.dumps(error))
-                connection.send_bytes(b"")
+                connection, _ = listener.accept()
+            except OSError:  # closed at once, or no descriptor is free
+                time.sleep(REFUSED_S)
+                continue
+            if not places.acquire(blocking=False):
+                connection.close()
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(connection, key, places), daemon=True).start()
+            except RuntimeError:  # no thread can be started
+                places.release()
+                connection.close()
+
+    def _serve(self, connection: socket.socket, key: bytes, places: threading.BoundedSemaphore) -> None:
+        """Answer one worker. If the connection ends before the outcome, the asking worker takes over."""
+        try:
+            with connection, suppress(NotHosted, OSError, EOFError):
+                greet_asker(connection, key)
+                channel = Channel(connection, time.monotonic() + JOB_S)
+                try:
+                    job = _receive_job(channel)
+                    with channel.says_it_is_alive():
+                        answer = self.run(job)
+                    for blob in answer:
+                        channel.send(RESULT, blob)
+                    channel.send(OUTCOME, json.dumps(asdict(_done(answer))).encode())
+                except (NotHosted, OSError, EOFError):
+                    raise
+                except Exception as error:
+                    said = {"kind": type(error).__name__, "message": str(error)}
+                    channel.send(ERROR, json.dumps(said).encode())
+        finally:
+            places.release()
 
 
 HOST = Host()
 
 
-def ask(job: Job, folder: Path) -> Iterator[bytes | Outcome]:
-    """Let the cell's host, if there is one, run the job. Raises HostIsGone before the first result, or not at all.
+def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Answer, bool]:
+    """Run a job where its cell is hot, or else build it here. Returns the answer, and whether it was hot."""
+    for run in (lambda: HOST.run(job), lambda: ask(job, folder)):
+        with suppress(NotHosted, HostIsGone):
+            return run(), True
+    answer = HOST.run(job, build())
+    HOST.publish(folder)
+    return answer, False
 
-    Results are held back until the job is done, as far as memory allows.
-    """
+
+def ask(job: Job, folder: Path) -> Answer:
+    """Let the cell's host, if there is one, run the job. Raises HostIsGone if it does not do all of it."""
+    try:
+        path, key = _read_address(folder)
+        with connect(path) as connection:
+            greet_host(connection, key)
+            channel = Channel(connection, time.monotonic() + JOB_S)
+            _send_job(channel, job)
+            return _receive_answer(channel)
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise HostIsGone from error
+
+
+def _read_address(folder: Path) -> tuple[Path, bytes]:
+    """Raises an OSError if the host has ended or is this process, a ValueError if the file is not one of ours."""
     try:
         address = json.loads((folder / HOST_FILE).read_text())
-        if address["pid"] == os.getpid() or address["started"] != _started(address["pid"]):
-            raise HostIsGone
-        connection = Client(("127.0.0.1", address["port"]))
-        connection.send_bytes(address["key"].encode())
-    except Exception as error:
-        raise HostIsGone from error
-    answers: list[bytes] = []
-    flowing = False
-    with connection:
-        try:
-            connection.send_bytes(pickle.dumps(job))
-            while answer := connection.recv_bytes():
-                answers.append(answer)
-                if flowing or sum(map(len, answers)) > BUFFER_BYTES_MAX:
-                    flowing = True
-                    yield from _decoded(answers[:-1])
-                    answers = answers[-1:]
-        except (OSError, EOFError) as error:
-            if flowing:
-                raise RuntimeError("the worker that hosts this cell has ended in the middle of its answer") from error
-            raise HostIsGone from error
-    yield from _decoded(answers)
+        pid, started, key, path = (address[name] for name in ("pid", "started", "key", "socket"))
+        if not (isinstance(pid, int) and isinstance(path, str)):
+            raise TypeError("pid or socket")
+        key = bytes.fromhex(key)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the file '{HOST_FILE}' is not one of ours") from error
+    if pid == os.getpid() or started is None or started != _started(pid):
+        raise ProcessLookupError("nobody hosts the cell")
+    return Path(path), key
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, so that another one that has its number (or its port) is not taken for it."""
+    """Return when a process started, as another one may get its number; None if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return None
 
 
-def _decoded(answers: Iterable[bytes]) -> Iterator[bytes | Outcome]:
-    for answer in answers:
-        if answer[:1] != b"\x80":  # not a pickle: results
-            yield answer
-            continue
-        value = pickle.loads(answer)
-        if isinstance(value, Exception):
-            raise value
-        yield value
+def _done(answer: Answer) -> Outcome:
+    assert answer.outcome is not None, "an answer is handed out when the job is done"
+    return answer.outcome
 
 
-def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Iterator[bytes | Outcome], bool]:
-    """Run a job where its cell is hot, or else build it here. The answers, and whether it was hot."""
-    for run in (lambda: HOST.run(job), lambda: ask(job, folder)):
-        answers = run()
-        try:
-            return chain([next(answers)], answers), True
-        except (NotHosted, HostIsGone):
-            continue
-    answers = HOST.run(job, build())
-    first = next(answers)  # the windows are this job's before anybody is told of them
-    HOST.publish(folder)
-    return chain([first], answers), False
+# --- jobs and answers as messages
+
+
+def _send_job(channel: Channel, job: Job) -> None:
+    header = {name: value for name, value in vars(job).items() if name != "new"}
+    header["new"] = [(side, stored) for side, _, stored in job.new]
+    channel.send(JOB, json.dumps(header).encode())
+    for _, blob, _ in job.new:
+        channel.send(ROWS, blob)
+
+
+def _receive_job(channel: Channel) -> Job:
+    kind, header = channel.receive(HEADER_BYTES_MAX)
+    _expect(kind, JOB)
+    data = json.loads(header)
+    new: list[tuple[Side, bytes, bool]] = []
+    for side, stored in data.pop("new"):
+        kind, blob = channel.receive()
+        _expect(kind, ROWS)
+        new.append((side, blob, stored))
+    return Job(new=new, **data)
+
+
+def _receive_answer(channel: Channel) -> Answer:
+    answer = Answer()
+    while True:
+        kind, payload = channel.receive()
+        if kind == RESULT:
+            answer.add(payload)
+        elif kind == ERROR:
+            raise _error(**json.loads(payload))
+        else:
+            _expect(kind, OUTCOME)
+            answer.outcome = Outcome(**json.loads(payload))
+            return answer
+
+
+def _error(kind: str, message: str) -> Exception:
+    """Return the host's error as this process's own, if it is one of ours."""
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, errors.CounterflowError):
+        return found(message)
+    return RuntimeError(f"the worker that hosts this cell failed: {kind}: {message}")
+
+
+def _expect(kind: bytes, expected: bytes) -> None:
+    if kind != expected:
+        raise ValueError(f"a message of kind {kind!r} where {expected!r} was expected")

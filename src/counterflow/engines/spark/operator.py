@@ -7,33 +7,37 @@ event-time timer calls it in every batch that moves the watermark, also when the
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from counterflow.engines.spark import state
 from counterflow.engines.spark.blobs import from_blob, pieces
 from counterflow.engines.spark.cell import BEGIN, Cell
-from counterflow.engines.spark.hosts import HOST_FILE, Job, Outcome, run_job
+from counterflow.engines.spark.hosts import HOST_FILE, Job, run_job
 from counterflow.engines.spark.hot_files import HotFiles
 from counterflow.engines.spark.late import write_late_rows
-from counterflow.engines.spark.layout import Layout
+from counterflow.engines.spark.layout import SIDES, Layout
 from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import HEARTBEAT
+from counterflow.engines.spark.routing import DROPPED, HEARTBEAT, TIE, is_order_sensitive
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.kernels.times import time_values
 from counterflow.spec.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
 SWEEP_BATCHES = 64  # how often copies that nobody knows of are looked for
+QUERY_ID = "sql.streaming.queryId"  # Spark's own local property: the checkpoint's id, the same after a restart
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Batch:
     late: dict[Side, list[pa.Table]] = field(default_factory=dict)
     event_time_max: int | None = None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CELL_COUNTERS, 0))
+    positions: Iterator[int] = field(default_factory=itertools.count)  # of the chunks that the batch writes
 
     def took(self, what: str, began_ns: int) -> None:
         self.counts[what] += (time.perf_counter_ns() - began_ns) // 1000
@@ -66,6 +71,7 @@ class CounterflowCell(StatefulProcessor):
     def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None) -> None:
         self.spec, self.layout, self.late_rows = spec, layout, late_rows
         self.fingerprint = state.fingerprint_of(spec, layout)
+        self.join = uuid.uuid4().hex  # tells this join from others in the same query, in memory only
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -75,6 +81,7 @@ class CounterflowCell(StatefulProcessor):
     def close(self) -> None:
         settle_worker()
 
+    @readable
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         watermark = _watermark(timerValues)
         directory = self._read_directory()
@@ -86,6 +93,7 @@ class CounterflowCell(StatefulProcessor):
         batch.took("unpack_us", began)
         yield from self._advance(self.layout.cell(int(key[0])), directory, batch, watermark)
 
+    @readable
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         """The watermark has moved: what is due comes out, what can match no more is forgotten."""
         watermark = _watermark(timerValues)
@@ -110,6 +118,9 @@ class CounterflowCell(StatefulProcessor):
             ):
                 if side == HEARTBEAT:
                     continue
+                if side in DROPPED:
+                    batch.totals.count_null_times(DROPPED[side], int.from_bytes(payload, "little"))
+                    continue
                 table = from_blob(bytes(payload))
                 times = time_values(self.spec.side(side), table)
                 newest = int(times.max())
@@ -126,22 +137,17 @@ class CounterflowCell(StatefulProcessor):
         return batch
 
     def _advance(self, cell: int, directory: Directory, batch: Batch, watermark: int) -> Iterator[pd.DataFrame]:
-        files = HotFiles(directory.cell)
-        new: list[tuple[Side, bytes, bool]] = []
-        chunks: list[tuple[ChunkEntry, bytes]] = []
-        for (side, stored), tables in batch.tables.items():
-            for part in pieces(pa.concat_tables(tables)):
-                entry, blob = state.new_chunk(self.spec.side(side), part)
-                new.append((side, blob, stored))
-                if stored:
-                    chunks.append((entry, blob))
+        files = HotFiles(self._name(cell))
+        new, chunks = self._new_chunks(directory, batch)
         empty = new_cell(self.spec, self.layout.grid(cell))
         if new or empty.waits:
-            job = Job(directory.cell, directory.version, uuid.uuid4().hex, new, _since(directory), watermark)
+            before = _since(directory)
+            version = state.next_version(directory.version, new, before, watermark)
+            job = Job(files.folder.name, directory.version, version, new, before, watermark)
             began = time.perf_counter_ns()
-            outcome = yield from self._run(job, files, empty, directory, batch)
+            needless = yield from self._run(job, files, empty, directory, batch)
             batch.took("host_us", began)
-            needless, directory.version = outcome.needless, job.new_version
+            directory.version = job.new_version
         else:
             needless = empty.forget(watermark)  # of empty windows: the hot ones forget with the next rows
         began = time.perf_counter_ns()
@@ -151,34 +157,64 @@ class CounterflowCell(StatefulProcessor):
         self._merge_small(directory, files, batch, max(min(needless.values()), _oldest(directory)))
         if self.late_rows is not None:
             for side, tables in batch.late.items():
-                write_late_rows(self.late_rows, side, f"{directory.cell}-{directory.batches:08d}", tables)
+                name = f"{_query_id()}-{cell}-{directory.batches:08d}"  # the same file if the batch runs again
+                rows = state.in_one_order(self.spec.side(side), pa.concat_tables(tables))
+                write_late_rows(self.late_rows, side, name, rows)
         self._commit(directory, watermark, batch)
         batch.took("state_us", began)
         if directory.batches % SWEEP_BATCHES == 0:
             files.sweep({HOST_FILE, *(entry.id for entry in directory.chunks)})
         yield _counters(cell, batch, directory)
 
-    def _run(self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: Batch) -> Any:
+    def _name(self, cell: int) -> str:
+        """A name for the cell that no other cell on this machine has."""
+        return hashlib.blake2b(f"{_query_id()} {self.join} {cell}".encode(), digest_size=16).hexdigest()
+
+    def _new_chunks(
+        self, directory: Directory, batch: Batch
+    ) -> tuple[list[tuple[Side, bytes, bool]], list[tuple[ChunkEntry, bytes]]]:
+        """Return the new rows as blobs for a job, and as chunks those that are stored."""
+        new: list[tuple[Side, bytes, bool]] = []
+        chunks: list[tuple[ChunkEntry, bytes]] = []
+        for side in SIDES:
+            for stored in (True, False):
+                tables = batch.tables.get((side, stored))
+                if not tables:
+                    continue
+                rows = state.in_one_order(self.spec.side(side), pa.concat_tables(tables))
+                if TIE in rows.column_names and not is_order_sensitive(self.spec):
+                    rows = rows.drop_columns([TIE])
+                for part in pieces(rows):
+                    entry, blob = state.new_chunk(self.spec.side(side), part, directory.batches, next(batch.positions))
+                    new.append((side, blob, stored))
+                    if stored:
+                        chunks.append((entry, blob))
+        return new, chunks
+
+    def _run(
+        self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: Batch
+    ) -> Generator[pd.DataFrame, None, dict[Side, int]]:
+        """Yield the results; return for each side the time up to which no row is needed any more."""
+
         def build() -> Cell:
             tables = [(e.side, state.decode_chunk(e, self._read(e, files, batch))) for e in directory.chunks]
             empty.load(tables, job.before)
             return empty
 
-        answers, hot = run_job(job, files.folder, build)
+        answer, hot = run_job(job, files.folder, build)
+        outcome = answer.outcome
+        assert outcome is not None, "a job that is answered is done"
         batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or directory.chunks else 0
-        for answer in answers:
-            if isinstance(answer, Outcome):
-                batch.totals.pairs += answer.rows
-                batch.counts["hosted_bytes"] = answer.hosted_bytes
-                batch.counts["join_us"] = answer.join_us
-                return answer
-            yield _frame(payload=answer)
-        raise AssertionError("a job ends with its outcome")
+        batch.counts["hosted_bytes"], batch.counts["join_us"] = outcome.hosted_bytes, outcome.join_us
+        batch.totals.pairs += outcome.rows
+        for blob in answer:
+            yield _frame(payload=blob)
+        return outcome.needless
 
     # --- chunks
 
     def _read(self, entry: ChunkEntry, files: HotFiles, batch: Batch) -> bytes | None:
-        blob = files.read(entry.id)
+        blob = files.read(entry)
         batch.counts["chunks_read" if blob is None else "chunks_copied"] += 1
         if blob is None:
             value = self.chunk_state.getValue((entry.id,))
@@ -200,8 +236,8 @@ class CounterflowCell(StatefulProcessor):
         for group in list(state.mergeable(directory.chunks, self.spec, needless)):
             tables = [state.decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
             side = self.spec.side(group[0].side)
-            merged = pa.concat_tables(tables).combine_chunks()
-            self._store(directory, *state.new_chunk(side, merged), files, batch)
+            chunk = state.new_chunk(side, state.merged(tables), directory.batches, next(batch.positions))
+            self._store(directory, *chunk, files, batch)
             self._forget(directory, group, files)
 
     def _commit(self, directory: Directory, watermark: int, batch: Batch) -> None:
@@ -211,6 +247,12 @@ class CounterflowCell(StatefulProcessor):
         totals, added = asdict(directory.totals), asdict(batch.totals)
         directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})
         self.directory_state.update((directory.to_json(),))
+
+
+def _query_id() -> str:
+    """The query's id, which its checkpoint keeps; empty outside of a Spark task."""
+    context = TaskContext.get()
+    return (context.getLocalProperty(QUERY_ID) if context else None) or ""
 
 
 def _watermark(timer_values: Any) -> int:

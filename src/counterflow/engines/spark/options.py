@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 from counterflow.errors import OptionError
 
 CELLS_MAX = 4096
+LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash)(?::([1-9][0-9]{0,3}))?"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -20,30 +22,40 @@ class Spark:
     `layout`: 'auto'; 'MxN' cells (DP-Join's matrix: a left row goes to the N cells of one of M rows, a right row to the
     M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet).
     'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
-    `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side.
+    `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
+    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
     """
 
     layout: str = "auto"
     rates: tuple[float, float] | None = None
     late_rows: str | None = None
+    null_times: str = "error"
 
     def __post_init__(self) -> None:
-        parse_layout(self.layout)
+        kind, _ = parse_layout(self.layout)
         if self.rates is not None and not (
             isinstance(self.rates, tuple | list)
             and len(self.rates) == 2
-            and all(isinstance(rate, int | float) and rate > 0 for rate in self.rates)
+            and all(isinstance(rate, int | float) and not isinstance(rate, bool) for rate in self.rates)
+            and all(0 < rate < inf for rate in self.rates)
         ):
             raise OptionError(
                 f"rates={self.rates!r}: give rows a second of the left and the right stream, both above 0"
             )
+        if self.rates is not None and kind != "auto":
+            raise OptionError(
+                f"rates={self.rates!r} help layout='auto' to choose, and layout={self.layout!r} is chosen already: "
+                "leave one of them out"
+            )
         if self.late_rows is not None and not (isinstance(self.late_rows, str) and self.late_rows):
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
+        if self.null_times not in ("error", "drop"):
+            raise OptionError(f"null_times={self.null_times!r}: use 'error' or 'drop'")
 
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
     """'2x3' as ('matrix', (2, 3)), 'home' as ('home', ()), 'hash:4' as ('hash', (4,)), 'auto' as ('auto', ())."""
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)|(auto)|(home|hash)(?::([1-9]\d*))?", str(layout))
+    match = re.fullmatch(LAYOUT, str(layout))
     if match:
         rows, columns, auto, kind, cells = match.groups()
         size = tuple(int(n) for n in (rows, columns, cells) if n)

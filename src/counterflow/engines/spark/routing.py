@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from counterflow.engines.spark.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.engines.spark.layout import Layout, Route, hashable
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.errors import EvaluationError
 from counterflow.kernels.keys import equality_hashes, lasting_text_code, mixed, row_hashes
 from counterflow.kernels.store import predicate_columns
@@ -29,9 +29,11 @@ PACKED_ARROW = pa.schema(
     {"cell": pa.int32(), "side": pa.string(), "stored": pa.bool_(), "counted": pa.bool_(), "payload": pa.binary()}
 )
 HEARTBEAT = "none"  # the side of a message that carries no rows: it only lets every cell see every batch
+DROPPED: dict[str, Side] = {"left without time": "left", "right without time": "right"}  # carries a number of rows
 
 # Where results depend on the order of rows, it is (time, side, source, tie): the physical stream's number, and a hash
-# of the whole row in place of its position, which a distributed stream does not have.
+# of the whole row in place of its position, which a distributed stream does not have. The rows of every stream bring
+# their hash, so that a cell can bring them into one order before it writes them (`state.in_one_order`).
 RESERVED = "_counterflow_"
 SOURCE, TIE = f"{RESERVED}source", f"{RESERVED}tie"
 
@@ -54,23 +56,34 @@ class Message:
 
 
 def pack(
-    spec: JoinSpec, layout: Layout, side: Side, source: int = 0
+    spec: JoinSpec, layout: Layout, side: Side, source: int = 0, tied: bool = False, drop_null_times: bool = False
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Of one physical stream of a side. Where order matters its rows carry their TIE as the last column."""
+    """Return the function that packs a physical stream. `tied`: its rows carry their TIE as the last column.
+
+    A row with a null time is an error; or it is dropped, and one message tells the first cell how many were.
+    """
     side_spec = spec.side(side)
     schema = side_spec.schema
-    if is_order_sensitive(spec):
+    if tied:
         schema = schema.append(pa.field(TIE, pa.int64()))
 
+    @readable
     def counterflow_pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker()
         yield _packed(layout, [Message(cell, HEARTBEAT) for cell in range(layout.cells)])
+        dropped = 0
         for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
             table = table if table.schema == schema else table.cast(schema)
-            if TIE in table.schema.names:
+            if drop_null_times:
+                received, table = len(table), table.filter(table.column(side_spec.time).is_valid())
+                dropped += received - len(table)
+            if is_order_sensitive(spec):
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
             for messages in _sendable(_messages(spec, layout, side_spec, table)):
                 yield _packed(layout, messages)
+        if dropped:
+            told = next(name for name, dropping in DROPPED.items() if dropping == side)
+            yield _packed(layout, [Message(0, told, payload=dropped.to_bytes(8, "little"))])
 
     name = f"counterflow pack {side}{f' {source}' if source else ''} into {layout}"
     counterflow_pack.__name__ = counterflow_pack.__qualname__ = name  # what Spark's plans and UI show

@@ -27,15 +27,6 @@ SETTINGS = {
     "spark.log.level": "WARN",
 }
 
-# On a local disk, plain file renames take a third off a micro-batch. The class has moved since Spark 4.0.
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-STREAMING = "org.apache.spark.sql.execution.streaming"
-
-
-def _file_manager(version: str) -> str:
-    package = STREAMING if version.startswith("4.0") else f"{STREAMING}.checkpointing"
-    return f"{package}.FileSystemBasedCheckpointFileManager"
-
 
 def local_session(
     app: str,
@@ -51,18 +42,26 @@ def local_session(
     are Spark's own, for who needs others.
     """
     ensure_java()
+    _ensure_python(settings or {})
     try:
-        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError("Spark is not installed: pip install 'counterflow[spark,java]'") from error
     builder = SparkSession.builder.master(master or f"local[{cores or '*'}]").appName(app)
-    for key, value in {**SETTINGS, FILE_MANAGER: _file_manager(pyspark.__version__), **(settings or {})}.items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     if partitions is not None:
         builder = builder.config("spark.sql.shuffle.partitions", str(partitions))
     with nullcontext() if log is None else _console_to(log):
         return builder.getOrCreate()
+
+
+def _ensure_python(settings: dict[str, str]) -> None:
+    """Let workers run on this Python, unless the user has chosen one: PySpark takes the first `python3` on PATH.
+
+    PySpark looks at the environment variable alone; the setting of the same meaning is read by `spark-submit`.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
 
 
 @contextmanager

@@ -1,8 +1,16 @@
-"""What every Python worker that runs our code should do once."""
+"""What every Python worker that runs our code should do: settle once, and say clearly what went wrong."""
 
 from __future__ import annotations
 
+import functools
 import gc
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import TaskContext
+
+from counterflow.errors import CounterflowError
 
 SETTLE_CALLS = 4  # imports, then kernels: after the first tasks of a worker nothing large is loaded any more
 
@@ -20,3 +28,23 @@ def settle_worker() -> None:
         _calls += 1
         gc.collect()
         gc.freeze()
+
+
+def readable(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Let Spark show what is wrong first: an error of ours comes without the traceback of PySpark's worker.
+
+    It names what is at fault and says what to do; some twenty lines of frames before it would hide that. A worker ends
+    with its first error, so the variable, which PySpark reads when it sends an error to Spark, concerns no other one.
+    Errors of any other kind keep their traceback.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> Iterator[Any]:
+        try:
+            yield from function(*args, **options)
+        except CounterflowError:
+            if TaskContext.get() is not None:  # in a worker, not in a test that drives the operator
+                os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+            raise
+
+    return wrapped

@@ -1,32 +1,29 @@
-"""From templates to machine code: write a module, name it by its content, import it, and let numba cache it.
+"""From templates to machine code: make a module of text, name it by its content, and compile its functions.
 
-A second process, and every Spark worker on the machine, finds the file by the same name and loads the machine
-code from beside it. Nothing here is imported before a join is large enough to be worth compiling.
+A second process, and every Spark worker on the machine, makes the same module of the same name and finds the machine
+code in the cache (`code_cache`). Nothing here is imported before a join is large enough to be worth compiling.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
+from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from counterflow.jit import cache_directory, choose_instructions, sources_digest
+from counterflow.jit import choose_instructions
 from counterflow.kernels.compiled.entries import entry_header, indexed_entries, scanned_entries
 from counterflow.kernels.compiled.source import Accept, column_dtype
+from counterflow.sources import module_from_text
 from counterflow.spec.expression import Column, Side, opposite
 
-TEMPLATES = Path(__file__).parent / "templates"
-INTRINSICS = "kernels/compiled/intrinsics.py"
+TEMPLATES = files("counterflow.kernels.compiled") / "templates"
 HOLES_END = "# ---- the text from here on is used as it stands\n"
 I8 = "int64[::1]"
 NUMBA = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
@@ -51,17 +48,8 @@ def load(text: str) -> ModuleType:
     with TIMES.lock:
         started = time.perf_counter()
         name = "counterflow_" + hashlib.sha256(text.encode()).hexdigest()[:24]
-        path = cache_directory() / f"{name}.py"
-        if not path.exists() or path.read_text() != text:
-            part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-            part.write_text(text)
-            part.replace(path)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # numba's cache refers to functions by their module
         choose_instructions()
-        spec.loader.exec_module(module)
+        module = module_from_text(name, text)  # numba's cache refers to functions by their module
         TIMES.seconds += time.perf_counter() - started
         TIMES.modules += 1
         return module
@@ -177,8 +165,7 @@ SCAN = void(
 
     def _load(self, templates: list[str], constants: str, holes: list[str], entries: str = "") -> ModuleType:
         texts = [(TEMPLATES / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
-        header = f"{HEADER}# with {sources_digest(INTRINSICS)}\n{constants}"
-        return load("\n\n\n".join([header, *self._common_holes(), *holes, *texts, entries]) + "\n")
+        return load("\n\n\n".join([f"{HEADER}{constants}", *self._common_holes(), *holes, *texts, entries]) + "\n")
 
     # --- types
 
@@ -254,11 +241,12 @@ SCAN = void(
 HEADER = """import math
 
 import numpy as np
-from numba import float32, float64, from_dtype, int32, int64, njit, types, uint8, uint32, uint64, void
+from numba import float32, float64, from_dtype, int32, int64, types, uint8, uint32, uint64, void
 
+from counterflow.jit import njit
 from counterflow.kernels.compiled.intrinsics import prefetch
 
-OPTIONS = dict(cache=True, nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
+OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
 """
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from counterflow.kernels.compiled.build import Shape
 
 KINDS = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
-CALLABLE = 'dict(cache=True, error_model="numpy", boundscheck=False, _nrt=False)'
+CALLABLE = 'dict(error_model="numpy", boundscheck=False, _nrt=False)'
 SIZES = {"i4": 4, "i8": 8, "u1": 1, "u8": 8, "f4": 4, "f8": 8}
 RESTART_ALL, RESTART_CHOSEN, GO_ON = 0, 1, 2  # what `scan` is asked to do
 
@@ -24,7 +24,7 @@ def entry_header() -> str:
     views = [f"view_{name} = viewer({kind})" for name, kind in KINDS.items()]
     return "\n".join(
         [
-            "from numba import cfunc",
+            "from counterflow.jit import cfunc",
             "from counterflow.kernels.compiled.intrinsics import viewer",
             f"CALLABLE = {CALLABLE}",
             *positions,

@@ -30,6 +30,7 @@ from counterflow.spec.expression import (
 from counterflow.spec.types import INTEGER_BITS, SqlType, integer_range
 
 ARGUMENT_BITS = 31  # integers of at most so many bits are arguments; the range of larger ones must be known
+NULL_BITS = 64  # columns of a side whose NULLs a kernel tells apart
 
 
 class NotCompilable(Exception):
@@ -88,17 +89,20 @@ def compile_predicate(predicate: Expression, nullable: bool, narrow: bool = Fals
     """
     compiled: list[Expression] = []
     left_out: list[Expression] = []
+    columns: dict[Side, list[Column]] = {"left": [], "right": []}
     for conjunct in conjuncts_of(predicate):
+        found = list(columns_of(conjunct))
+        both = {side: list(dict.fromkeys([*known, *_of_side(found, side)])) for side, known in columns.items()}
         try:
-            if narrow and any(c.type.is_decimal and c.type.precision > 18 for c in columns_of(conjunct)):
+            if narrow and any(c.type.is_decimal and c.type.precision > 18 for c in found):
                 raise NotCompilable("DECIMAL")
+            if nullable and any(len(known) > NULL_BITS for known in both.values()):
+                raise NotCompilable("a row's NULLs are one word")
             _Writer({}, nullable).boolean(conjunct)
             compiled.append(conjunct)
+            columns = both
         except NotCompilable:
             left_out.append(conjunct)
-    columns: dict[Side, list[Column]] = {"left": [], "right": []}
-    for column in dict.fromkeys(c for conjunct in compiled for c in columns_of(conjunct)):
-        columns[column.side].append(column)
     names = {c: f"{side[0]}{i}" for side, found in columns.items() for i, c in enumerate(found)}
     writer = _Writer(names, nullable)
     verdicts = []
@@ -114,6 +118,10 @@ def compile_predicate(predicate: Expression, nullable: bool, narrow: bool = Fals
     accepted = " & ".join(verdicts) if verdicts else "True"
     lines = ["unsure = False", *writer.lines, f"accepted = {accepted}"]
     return Accept(columns, lines, writer.constants, left_out)
+
+
+def _of_side(columns: list[Column], side: Side) -> list[Column]:
+    return [c for c in columns if c.side == side]
 
 
 @dataclass
@@ -159,10 +167,7 @@ class _Writer:
         name = self.names.get(column, "c")
         valid = None
         if self.nullable and name != "c":
-            bit = int(name[1:])
-            if bit >= 64:
-                raise NotCompilable("a row's NULLs are 64 bits")
-            valid = self.assign(f"({name[0]}_nulls & uint64({1 << bit})) == uint64(0)")
+            valid = self.assign(f"({name[0]}_nulls & uint64({1 << int(name[1:])})) == uint64(0)")
         elif self.nullable:
             valid = "c_valid"
         if column.type.is_float:

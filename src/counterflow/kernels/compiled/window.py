@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import ModuleType
 
 import numpy as np
 
 from counterflow.kernels.access import AccessPath
+from counterflow.kernels.compiled import forking  # noqa: F401  from here on forks wait for the compiler
 from counterflow.kernels.compiled.build import Shape
 from counterflow.kernels.compiled.predicate import ANYWHERE, Access, CompiledPredicate, Keyed
 from counterflow.kernels.compiled.source import NotCompilable
@@ -27,6 +29,7 @@ CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
 CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
 EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
 PART_COMPARISONS = 1 << 24  # worth a thread: some 2 ms of scanning
+TASK_COMPARISONS, TASK_PROBES = 1 << 27, 1 << 13  # of one call at most: nobody can interrupt it
 PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
 BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
 GROUP = 512  # rows that the prefilter tests at once
@@ -104,28 +107,30 @@ class CompiledWindow(CompiledPredicate):
     # --- probes
 
     def probe(self, rows: Keyed, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Task]:
-        """Tasks with some pairs each: numbers of probing rows, and of stored rows between `oldest` and `newest`.
+        """Tasks with some pairs each, or none: numbers of probing rows, and of stored rows from `oldest` to `newest`.
 
-        Where there is no index, only the probes of `scanned` are searched for.
+        Where there is no index, only the probes of `scanned` are searched for. A task comes back after at most some
+        tenths of a second, so that the caller can stop.
         """
         if self.access != "scan" and self.bands is None:
             return
         everyone = len(rows.usable)
         n = everyone if self.access == "index" else len(scanned)
         comparisons = n * (PROBE_COMPARISONS if self.access == "index" else len(self.ring))
-        parts = min(self.threads, max(comparisons // PART_COMPARISONS, 1), max(n, 1))
+        threads = min(self.threads, max(comparisons // PART_COMPARISONS, 1), max(n, 1))
+        parts = min(max(threads, -(-comparisons // TASK_COMPARISONS), -(-n // TASK_PROBES)), max(n, 1))
         cuts = [n * part // parts for part in range(parts + 1)]
         bounds = ScanBounds(self, columns, rows, everyone)
-        tasks = [Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts)]
+        to_come = (Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts))
+        tasks = list(islice(to_come, threads))
         while tasks:
             if len(tasks) == 1:
                 tasks[0].step()
             else:
-                list(_pool(self.threads).map(Task.step, tasks))
-            for task in tasks:
-                if task.pairs.count:
-                    yield task
+                list(_pool(threads).map(Task.step, tasks))
+            yield from tasks
             tasks = [task for task in tasks if not task.done]
+            tasks += islice(to_come, threads - len(tasks))
 
 
 class ScanBounds:
@@ -249,6 +254,10 @@ def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its threads
 
 
 def _grown(records: Array, capacity: int) -> Array:

@@ -25,7 +25,7 @@ from counterflow.engines.spark.cell import sorted_results
 from counterflow.engines.spark.layout import choose_layout
 from counterflow.engines.spark.operator import CounterflowCell
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import TIE, has_row_windows, is_order_sensitive, pack
+from counterflow.engines.spark.routing import TIE, has_row_windows, pack
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, form_of, table_of, tables, windows
 from streams import examples
@@ -66,9 +66,9 @@ class Query:
     def _messages(self, sides: dict[str, pa.Table]) -> dict[int, list[tuple]]:
         found: dict[int, list[tuple]] = {}
         for side, table in sides.items():
-            if is_order_sensitive(self.spec):
-                table = table.append_column(TIE, table["id"])
-            for packed in pack(self.spec, self.layout, side)(iter(table.combine_chunks().to_batches())):  # type: ignore[arg-type]
+            table = table.append_column(TIE, table["id"])
+            packing = pack(self.spec, self.layout, side, tied=True)  # type: ignore[arg-type]
+            for packed in packing(iter(table.combine_chunks().to_batches())):
                 for row in packed.to_pylist():
                     found.setdefault(row.pop("cell"), []).append(tuple(row.values()))
         return found

@@ -59,7 +59,7 @@ class RankedCell(Cell):
         if not self.waiting[side]:
             return
         rows = rows_of(self.spec, side, pa.concat_tables(self.waiting[side]))
-        ready = int(np.searchsorted(rows.times, clipped(watermark), "right"))
+        ready = 0 if watermark < INT64.min else int(np.searchsorted(rows.times, clipped(watermark), "right"))
         self.waiting[side] = [] if ready == len(rows) else [rows.table[ready:]]
         window = self.window(side)
         first = window.next

@@ -26,14 +26,15 @@ from hypothesis import given, settings
 import counterflow as cf
 import interpreted
 from counterflow.engines.local import core
+from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.kernels.access import choose_path
 from counterflow.kernels.compiled import background, build
 from counterflow.kernels.compiled.source import NotCompilable
 from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, window_of
+from inputs import PREDICATES, windows
 from live import WAIT_SECONDS, wait_until
-from test_local_streams import BOUNDED, Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
+from test_local_streams import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -84,7 +85,7 @@ def run(fed, happened, tables, asks, **options):
     right=feeds("right"),
     chosen=choices,
     where=st.sampled_from(list(PREDICATES.values())),
-    window=st.sampled_from(BOUNDED),
+    window=windows(forms=BOUNDED),
     how=st.sampled_from(["inner", "full"]),
     batch_rows=st.integers(1, 5),
 )
@@ -93,7 +94,7 @@ def test_every_change_over(left, right, chosen, where, window, how, batch_rows):
     fed = left + right
     happened = events_of(fed, chosen)
     tables = tables_of(fed)
-    options = dict(where=where, time="ts", window=window_of(window), how=how)
+    options = dict(where=where, time="ts", window=window, how=how)
     want = Counter(expected_results(fed, tables, expected_rows(fed, happened)[0], **options))
     engine = cf.Local(batch_rows=batch_rows)
     join, never = run(fed, happened, tables, 1 << 30, engine=engine, **options)

@@ -130,9 +130,13 @@ class Host:
         with self._lock:
             if self._cells.get(cell) is hosted:
                 self._cells.move_to_end(cell)
+            total = sum(c.nbytes for c in self._cells.values())
             for name, other in list(self._cells.items()):
-                too_much = sum(c.nbytes for c in self._cells.values()) > self.bytes_max
-                if not other.lock.locked() and (too_much or hosted.used - other.used > UNUSED_S):
+                unused = hosted.used - other.used > UNUSED_S
+                if not unused and total <= self.bytes_max:
+                    break  # those that follow were used later
+                if not other.lock.locked():
+                    total -= other.nbytes
                     del self._cells[name]
 
     def _drop(self, cell: str, hosted: Hosted) -> None:

@@ -29,12 +29,13 @@ from counterflow.engines.local.results import Results, make_results
 from counterflow.engines.local.sources import Columns, Source, TableSource, open_side, running_loop
 from counterflow.engines.local.streams import Punctuation, delay_ticks, time_of
 from counterflow.engines.local.threads import start_thread
-from counterflow.errors import InputError, OptionError
+from counterflow.errors import InputError, OptionError, UnsupportedError
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.spec.windows import WindowPair, rows
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for
 SOURCE_SECONDS = 0.3  # how long one may be in a source's code and be waited for: nobody can stop it there
+STARTING_SECONDS = 0.001
 COLLECT_SECONDS = 0.05
 Plan = Callable[[pa.Schema, pa.Schema], JoinSpec]
 Out: TypeAlias = pa.RecordBatch | Punctuation
@@ -260,8 +261,12 @@ class Run:
         if not self._threads:
             self.process = os.getpid()  # it may have been made in another one
         _runs.add(self)
-        start_thread(thread, name, "join fewer streams at once")
-        self._threads[thread] = rank
+        self._threads[thread] = rank  # before its start, which an interrupt may cut short
+        try:
+            start_thread(thread, name, "join fewer streams at once")
+        except UnsupportedError:
+            del self._threads[thread]
+            raise
 
     # --- results
 
@@ -326,8 +331,10 @@ class Run:
     def wait(self, deadline: float) -> None:
         """Wait for the threads' ends; not for one that waits in a source's own code, where it hears nothing."""
         for thread, rank in list(self._threads.items()):
-            if thread is threading.current_thread() or thread.ident is None:
+            if thread is threading.current_thread():
                 continue
+            while thread.ident is None and time.monotonic() < deadline:  # an interrupt came while it was started
+                time.sleep(STARTING_SECONDS)
             while thread.is_alive():
                 since = None if rank is None or self.sources[rank].interruptible else self.intake.inside[rank]
                 left = (deadline if since is None else min(deadline, since + SOURCE_SECONDS)) - time.monotonic()

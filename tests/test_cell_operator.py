@@ -220,3 +220,15 @@ def test_rows_without_a_time_are_counted_once():
             of_side = [totals for given, totals in counted if given == side]
             assert [getattr(t, f"null_times_{side}") for t in of_side] == [2] + [0] * (layout.cells - 1)
             assert sum(getattr(t, f"rows_{side}") for t in of_side) == 2
+
+
+def test_late_rows_of_two_joins_have_different_files():
+    """Two joins of a query may write to one folder; a restart makes the operator anew, and goes on with its names."""
+    schema = table_of([(1, 1, 1, 1.0, "a")]).schema
+
+    def name(where: str, cell: int = 0) -> str:
+        spec = build_spec(schema, schema, where=where, time="ts", window="1 second")
+        return CounterflowCell(spec, layout_of(spec, "1x2"))._lasting_name(cell)
+
+    assert name("l.k = r.k") == name("l.k = r.k")
+    assert len({name("l.k = r.k"), name("l.k < r.k"), name("l.k = r.k", 1)}) == 3

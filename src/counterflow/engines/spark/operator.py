@@ -157,7 +157,7 @@ class CounterflowCell(StatefulProcessor):
         self._merge_small(directory, files, batch, max(min(needless.values()), _oldest(directory)))
         if self.late_rows is not None:
             for side, tables in batch.late.items():
-                name = f"{_query_id()}-{cell}-{directory.batches:08d}"  # the same file if the batch runs again
+                name = f"{self._lasting_name(cell)}-{directory.batches:08d}"  # the same file if the batch runs again
                 rows = state.in_one_order(self.spec.side(side), pa.concat_tables(tables))
                 write_late_rows(self.late_rows, side, name, rows)
         self._commit(directory, watermark, batch)
@@ -167,8 +167,12 @@ class CounterflowCell(StatefulProcessor):
         yield _counters(cell, batch, directory)
 
     def _name(self, cell: int) -> str:
-        """A name for the cell that no other cell on this machine has."""
-        return hashlib.blake2b(f"{_query_id()} {self.join} {cell}".encode(), digest_size=16).hexdigest()
+        """Return a name that no other cell on this machine has, for as long as the driver lives."""
+        return _hashed(_query_id(), self.join, cell)
+
+    def _lasting_name(self, cell: int) -> str:
+        """Return a name that is the same after a restart, and another one in another join or query."""
+        return _hashed(_query_id(), self.fingerprint, cell)
 
     def _new_chunks(
         self, directory: Directory, batch: Batch
@@ -247,6 +251,10 @@ class CounterflowCell(StatefulProcessor):
         totals, added = asdict(directory.totals), asdict(batch.totals)
         directory.totals = Totals(**{name: totals[name] + added[name] for name in totals})
         self.directory_state.update((directory.to_json(),))
+
+
+def _hashed(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
 def _query_id() -> str:

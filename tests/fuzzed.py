@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.kernels.compiled import build
-from counterflow.kernels.store import Batch, WindowStore, predicate_columns
-from counterflow.reference.evaluate import evaluate
-from counterflow.reference.tables import tuples_of
-from counterflow.spec.expression import conjuncts_of
+from counterflow.predicate.expression import conjuncts_of
+from counterflow.reference.one_pair import evaluate
+from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
+from counterflow.windows.compiled import build
+from counterflow.windows.store import Batch, WindowStore, predicate_columns
 from fuzzed_grammar import ROWS, Generator
 from interpreted import load
 

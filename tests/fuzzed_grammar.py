@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.spec.forms import FORMS
-from counterflow.spec.functions import FUNCTIONS
+from counterflow.predicate.forms import FORMS
+from counterflow.predicate.functions import FUNCTIONS
 
 ROWS = 6
 LOW, HIGH = -(2**63), 2**63 - 1

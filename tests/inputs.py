@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import FORMS, LEAVING, Form, draw_window
-from counterflow.spec.windows import Window, resolve
+from counterflow.lab.simulator.window_forms import FORMS, LEAVING, Form, draw_window
+from counterflow.spec.window_sizes import Window, resolve
 
 # One predicate of each kind that the split knows, over the columns of `tables()`.
 PREDICATES = {

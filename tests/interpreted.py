@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterflow.kernels.compiled import build
+from counterflow.windows.compiled import build
 
 
 class Number:

@@ -12,19 +12,20 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from counterflow.code_sources import module_from_text
 from counterflow.engines.local import arrivals
-from counterflow.engines.simulated.cases import Case, random_case
-from counterflow.engines.simulated.schedules import KINDS
-from counterflow.engines.simulated.simulation import Outcome, Schedule, Simulation
-from counterflow.engines.simulated.words import TOO_MUCH
-from counterflow.kernels.times import horizon_of
-from counterflow.protocols import feeding, words
-from counterflow.sources import module_from_text
-from counterflow.spec.windows import Window
+from counterflow.lab.replay import feeding
+from counterflow.lab.simulator.cases import Case, random_case
+from counterflow.lab.simulator.run_words import TOO_MUCH
+from counterflow.lab.simulator.schedules import KINDS
+from counterflow.lab.simulator.simulation import Outcome, Schedule, Simulation
+from counterflow.protocols import words
+from counterflow.spec.window_sizes import Window
+from counterflow.windows.times import horizon_of
 
 PACKAGE = Path(words.__file__).parents[1]
 MODULES = {
-    "kang": "protocols.three_steps",
+    "kang": "protocols.kang",
     "celljoin": "protocols.celljoin",
     "handshake": "protocols.handshake",
     "llhj": "protocols.low_latency",

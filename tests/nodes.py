@@ -10,7 +10,7 @@ import numpy as np
 
 from counterflow.engines.local.arrivals import arrivals_of
 from counterflow.engines.local.parallel import ParallelCore
-from counterflow.protocols import running
+from counterflow.protocols import threads as running
 from counterflow.protocols import words as w
 
 STEPS_MAX = 300_000  # a slow node with a small gate needs many

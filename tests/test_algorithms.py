@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED, draw_window
+from counterflow.lab.simulator.window_forms import BOUNDED, draw_window
 from counterflow.protocols.machine import Segment
 from inputs import PREDICATES, joins, table_of
 from streams import THOROUGH

@@ -26,12 +26,12 @@ from hypothesis import given, settings
 import counterflow as cf
 import interpreted
 from counterflow.engines.local import core
-from counterflow.engines.simulated.windows import BOUNDED
-from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled import background, build
-from counterflow.kernels.compiled.source import NotCompilable
-from counterflow.protocols.kang import Kang
+from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows.access import choose_path
+from counterflow.windows.compiled import background, build
+from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.two_windows import TwoWindows
 from inputs import PREDICATES, windows
 from live import WAIT_SECONDS, wait_until
 from test_local_streams import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(120)
 # The child of a test: it has what it was asked for, and would compile for ever.
 FOREVER = background.CHILD.replace(
     "; compile_what_is_asked()",
-    "; import threading, counterflow.kernels.compiled.background as b; "
+    "; import threading, counterflow.windows.compiled.background as b; "
     "b.kernels_of = lambda *_: [(type('Kernels', (), {'index': property(lambda _: threading.Event().wait())})(), "
     "'index')]; compile_what_is_asked()",
 )
@@ -73,7 +73,7 @@ def run(fed, happened, tables, asks, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "load", interpreted.load)
         patch.setattr(core, "BackgroundCompiler", lambda *_: compiler)
-        patch.setattr(core, "Kang", partial(Kang, compile_after=1))
+        patch.setattr(core, "TwoWindows", partial(TwoWindows, compile_after=1))
         join = Stepped(fed, **options)
         join.feed(happened, tables)
     return join, compiler
@@ -110,7 +110,7 @@ def test_the_change_is_made():
     spec = build_spec(SCHEMA, SCHEMA, where="l.x = r.x", time="t", window=10)
     with interpreted.searching("kernels"):
         os.environ["COUNTERFLOW_COMPILE"] = "auto"
-        join = Kang(spec.predicate, spec.parts, compile_after=1, compiler=(compiler := ReadyAfter(2)))
+        join = TwoWindows(spec.predicate, spec.parts, compile_after=1, compiler=(compiler := ReadyAfter(2)))
         seen = []
         for n in range(4):
             list(join.process(*batches(spec, n)))
@@ -189,7 +189,7 @@ def test_closing_ends_both_children(monkeypatch):
 
 def test_a_closed_stream_ends_the_child(monkeypatch):
     monkeypatch.setattr(background, "CHILD", FOREVER)
-    monkeypatch.setattr(core, "Kang", partial(Kang, compile_after=1))
+    monkeypatch.setattr(core, "TwoWindows", partial(TwoWindows, compile_after=1))
     compilers = []
 
     def kept(*args):
@@ -218,7 +218,7 @@ def test_the_child_ends_with_its_parent(ends):
         import os, signal, sys, time
         sys.path[:0] = {[str(Path(__file__).parent)]!r}
         import test_background
-        from counterflow.kernels.compiled import background
+        from counterflow.windows.compiled import background
         background.CHILD = test_background.FOREVER
         compiler = test_background.compiler_of()
         compiler.ready(False)
@@ -267,7 +267,7 @@ def test_without_a_child_the_thread_compiles(monkeypatch, lack):
 @pytest.mark.parametrize("fails", ["compiling", "a thread"])
 def test_a_failure_is_said_and_numpy_goes_on(monkeypatch, fails):
     monkeypatch.setattr(background, "cache_directory", lambda: None)
-    monkeypatch.setattr(core, "Kang", partial(Kang, compile_after=1))
+    monkeypatch.setattr(core, "TwoWindows", partial(TwoWindows, compile_after=1))
     start = threading.Thread.start
 
     def broken(text):

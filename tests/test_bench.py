@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from counterflow.bench.limit import Limit, load_limit
 from counterflow.cli.main import app
 from counterflow.errors import OptionError
+from counterflow.lab.bench.scan_limit import Limit, load_limit
 from streams import THOROUGH
 
 SHAPE = {"path", "through", "window_rows", "threads", "verified"}
@@ -71,8 +71,8 @@ def test_finite_join(report):
 
 
 def test_finite_join_without_duckdb(monkeypatch):
-    from counterflow.bench.finite import measure_finite
-    from counterflow.bench.report import SMOKE, Report
+    from counterflow.lab.bench.finite_join import measure_finite
+    from counterflow.lab.bench.report import SMOKE, Report
 
     monkeypatch.setitem(sys.modules, "duckdb", None)  # importing it fails
     report = Report(SMOKE, lambda _: None)
@@ -147,7 +147,7 @@ def test_spark_rows_say_what_they_measured(spark_report):
 
 
 def test_spark_ratios(spark_report):
-    from counterflow.bench.spark import ASKED
+    from counterflow.lab.bench.spark_joins import ASKED
 
     assert set(spark_report["ratios"]) == {*ASKED, "verified"}
     assert all(spark_report["ratios"][name] > 0 for name in ("band_to_identity", "equi_to_native"))
@@ -185,7 +185,7 @@ def test_spark_readable(spark_report, capsys):
 
 @pytest.fixture(scope="module")
 def local_report():
-    from counterflow.bench.local import bench_local
+    from counterflow.lab.bench.local_algorithms import bench_local
 
     return bench_local(True, lambda text: None)
 
@@ -209,7 +209,7 @@ def test_local_readable(local_report, capsys):
 
 
 def test_local_of_one_configuration():
-    from counterflow.bench.chosen import Choice, bench_chosen
+    from counterflow.lab.bench.local_configuration import Choice, bench_chosen
 
     choice = Choice(algorithms=("llhj", "handshake"), window_rows=1000, predicate="equi", share=0.25)
     llhj, handshake = bench_chosen(choice, True, lambda text: None)["results"]
@@ -228,14 +228,14 @@ def test_local_of_one_configuration():
     ],
 )
 def test_local_refuses(options, said):
-    from counterflow.bench.chosen import Choice
+    from counterflow.lab.bench.local_configuration import Choice
 
     with pytest.raises(OptionError, match=said):
         Choice(**options)
 
 
 def test_streams():
-    from counterflow.bench.streamed import ALGORITHMS, bench_streams
+    from counterflow.lab.bench.public_streams import ALGORITHMS, bench_streams
 
     rows = bench_streams(True, lambda text: None)["results"]
     assert all(row["verified"] for row in rows) and len(rows) == 2 * 3 * len(ALGORITHMS)
@@ -243,8 +243,8 @@ def test_streams():
 
 
 def test_a_hop():
-    from counterflow.bench.hops import hop_ns
     from counterflow.cores import usable_cores
+    from counterflow.lab.bench.core_hops import hop_ns
 
     if len(usable_cores()) == 1:
         assert hop_ns() is None
@@ -257,9 +257,9 @@ def test_a_hop():
 
 def test_latency_is_the_median_of_all_runs():
     """No run is left out, and no result: not of those that the host disturbed either."""
-    from counterflow.bench.latency import ages
-    from counterflow.bench.local import latency_row
-    from counterflow.protocols.watching import BINS, bin_of
+    from counterflow.lab.bench.latency import ages
+    from counterflow.lab.bench.local_algorithms import latency_row
+    from counterflow.lab.replay.watching import BINS, bin_of
 
     def run(late_ms, stolen):
         histogram = np.zeros(BINS, np.int64)

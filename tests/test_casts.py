@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.spec.casts import EXACT, cast_value, never_fails
-from counterflow.spec.types import INTEGER_BITS, SqlType, decimal_type
+from counterflow.predicate.casts import EXACT, cast_value, never_fails
+from counterflow.predicate.types import INTEGER_BITS, SqlType, decimal_type
 from streams import examples
 
 EXTREMES: dict[str, list[Any]] = {

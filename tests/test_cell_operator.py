@@ -19,13 +19,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.engines.spark import blobs, hosts, state
 from counterflow.engines.spark.blobs import from_blob, to_blob
 from counterflow.engines.spark.layout import Layout, choose_layout
 from counterflow.engines.spark.operator import CounterflowCell
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive, pack
+from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, table_of, tables, windows
 from test_contract import expected

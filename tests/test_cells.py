@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED
 from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
 from counterflow.engines.spark.layout import choose_layout
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive
+from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import START_S, joins, table_of
 from streams import examples

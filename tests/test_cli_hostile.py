@@ -130,11 +130,16 @@ def arguments(path: tuple[str, ...], option: str, text: str) -> list[str]:
 @pytest.fixture
 def no_work(monkeypatch):
     """What parsed options lead to: it is tested elsewhere, and takes long."""
-    from counterflow.bench import chosen, kernels, local, planned, spark, streamed
-    from counterflow.engines.simulated import campaign, simulation
     from counterflow.engines.spark import session
+    from counterflow.lab.bench import kernels
+    from counterflow.lab.bench import local_algorithms as local
+    from counterflow.lab.bench import local_configuration as chosen
+    from counterflow.lab.bench import plan_verification as planned
+    from counterflow.lab.bench import public_streams as streamed
+    from counterflow.lab.bench import spark_joins as spark
+    from counterflow.lab.reproduce import page, registry
+    from counterflow.lab.simulator import campaign, simulation
     from counterflow.plan.calibration import Calibration, Point
-    from counterflow.reproduce import page, registry
 
     def done(*_, **__):
         raise typer.Exit(0)
@@ -299,7 +304,7 @@ def test_an_output_that_appears_while_joining_is_not_overwritten(inputs, tmp_pat
 # --- Ctrl-C
 
 ENDLESS = """
-import counterflow.spec.functions as functions
+import counterflow.predicate.functions as functions
 java_regex = functions.java_regex
 
 def announced(pattern):

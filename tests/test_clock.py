@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from counterflow.bench.inputs import band_inputs
-from counterflow.engines.simulated.timed import Costs, TimedJoin
+from counterflow.lab.bench.benchmark_inputs import band_inputs
+from counterflow.lab.reproduce.virtual_runs import stamped
+from counterflow.lab.simulator.timed_join import Costs, TimedJoin
 from counterflow.protocols.machine import Design
-from counterflow.reproduce.runs import stamped
 
 WINDOW, TUPLES = 400, 300
 SLOW = Costs(step=0, tuple=0, comparison=100.0, result=0, message=0, hop=0)  # nothing but comparisons takes time

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterflow import code_cache, sources
+from counterflow import code_cache
+from counterflow import code_sources as sources
 from counterflow.code_cache import DIGEST_BYTES, HALF_WRITTEN, read, tidy, write
 
 LINES = """
@@ -232,7 +233,7 @@ def test_a_process_that_is_killed_while_it_writes(folder):
     program = f"""
 import os
 os.replace = lambda *_: os._exit(9)
-from counterflow import sources
+from counterflow import code_sources as sources
 sources.module_from_text("counterflow_test_cache", {LINES!r})
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == 9

@@ -10,8 +10,8 @@ from typing import get_args
 
 import pytest
 
-from counterflow.spec.forms import FORMS
-from counterflow.spec.functions import FUNCTIONS
+from counterflow.predicate.forms import FORMS
+from counterflow.predicate.functions import FUNCTIONS
 from counterflow.spec.join_spec import _HOW_ALIASES, How
 
 ROOT = Path(__file__).parents[1]

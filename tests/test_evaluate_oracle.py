@@ -17,19 +17,19 @@ from hypothesis import assume, given, settings
 
 import counterflow as cf
 import interpreted
-from counterflow.kernels.compiled.predicate import kernel_array
-from counterflow.kernels.compiled.source import Accept, compile_predicate
-from counterflow.kernels.evaluate import Frame
-from counterflow.kernels.evaluate import evaluate as evaluate_vectors
-from counterflow.kernels.store import predicate_columns
-from counterflow.kernels.vectors import to_python
+from counterflow.predicate.binding import bind
+from counterflow.predicate.expression import Expression, columns_of
+from counterflow.predicate.types import from_arrow
 from counterflow.reference import reference_pairs
-from counterflow.reference.evaluate import evaluate as evaluate_row
-from counterflow.reference.tables import row_values
-from counterflow.spec.binding import bind
-from counterflow.spec.expression import Expression, columns_of
+from counterflow.reference.one_pair import evaluate as evaluate_row
+from counterflow.reference.table_rows import row_values
 from counterflow.spec.join_spec import build_spec
-from counterflow.spec.types import from_arrow
+from counterflow.windows.compiled.compiled_predicate import kernel_array
+from counterflow.windows.compiled.predicate_source import Accept, compile_predicate
+from counterflow.windows.evaluate import Frame
+from counterflow.windows.evaluate import evaluate as evaluate_vectors
+from counterflow.windows.store import predicate_columns
+from counterflow.windows.vectors import to_python
 from interpreted import SEARCHES, searching
 from streams import examples
 
@@ -180,8 +180,8 @@ def test_vectorised_is_the_reference(columns, data, where):
 @given(data=st.data(), value=st.one_of(numbers(), texts(), moments()))
 def test_values_are_the_reference_s(columns, data, value):
     """Not only conditions: the numbers, texts and times themselves."""
-    from counterflow.spec.binding import Binder, zone_of
-    from counterflow.spec.parsing import parse
+    from counterflow.predicate.binding import Binder, zone_of
+    from counterflow.predicate.parsing import parse
 
     schemas, node = [types_of(columns)] * 2, parse(value)
     try:

@@ -212,7 +212,7 @@ def test_a_process_says_that_its_folder_cannot_be_used(place):
     given = place / "given"
     given.mkdir()
     given.chmod(0o777)
-    program = "import numpy as np; from counterflow.protocols.running import stop; stop(np.zeros(64, np.int64))"
+    program = "import numpy as np; from counterflow.protocols.threads import stop; stop(np.zeros(64, np.int64))"
     environment = {**os.environ, "COUNTERFLOW_CACHE_DIR": str(given)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

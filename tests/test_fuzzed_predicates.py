@@ -16,11 +16,11 @@ import pytest
 
 import counterflow as cf
 import fuzzed
-from counterflow.kernels.compiled.source import compile_predicate
-from counterflow.spec.expression import columns_of
-from counterflow.spec.forms import FORMS
-from counterflow.spec.functions import FUNCTIONS
+from counterflow.predicate.expression import columns_of
+from counterflow.predicate.forms import FORMS
+from counterflow.predicate.functions import FUNCTIONS
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows.compiled.predicate_source import compile_predicate
 from fuzzed_grammar import INTERNAL, Generator
 from streams import THOROUGH
 

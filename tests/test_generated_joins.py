@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED, FORMS, Form, draw_form, draw_window
+from counterflow.lab.simulator.window_forms import BOUNDED, FORMS, Form, draw_form, draw_window
 from counterflow.reference import window_join as reference_join
-from counterflow.reference.tables import tuples_of
+from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from inputs import form_of
 from streams import THOROUGH

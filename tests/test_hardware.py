@@ -17,9 +17,10 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.errors import InputError, OptionError
-from counterflow.hardware import Circuit, figures, simulate, steady
-from counterflow.hardware.chip import TABLE_1, cores_max, fifo_share, weighted_by_area
-from counterflow.hardware.merging import NOTHING, arbitrate, merge, network_of, push
+from counterflow.lab.fpga import Circuit, simulate, steady
+from counterflow.lab.fpga import paper_rows as figures
+from counterflow.lab.fpga.chip import TABLE_1, cores_max, fifo_share, weighted_by_area
+from counterflow.lab.fpga.merging_network import NOTHING, arbitrate, merge, network_of, push
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 

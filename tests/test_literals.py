@@ -15,9 +15,9 @@ import counterflow as cf
 from counterflow.engines.spark.layout import choose_layout
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.state import fingerprint_of
+from counterflow.predicate import types
+from counterflow.predicate.expression import Column, Literal
 from counterflow.reference import reference_pairs
-from counterflow.spec import types
-from counterflow.spec.expression import Column, Literal
 from counterflow.spec.join_spec import build_spec
 from interpreted import SEARCHES, searching
 from streams import examples

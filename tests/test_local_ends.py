@@ -179,7 +179,7 @@ def test_a_fork_while_another_thread_compiles(tmp_path):
     tmp_path.chmod(0o700)
     out = run_forking(
         """
-        from counterflow.kernels.compiled import build
+        from counterflow.windows.compiled import build
         thread = threading.Thread(target=lambda: print(join("l.x = r.x + 1"), flush=True))
         thread.start()
         while not build.TIMES.lock.locked():
@@ -198,7 +198,8 @@ def test_a_fork_while_any_lock_of_the_compiler_is_held():
     out = run_forking(
         """
         import numba
-        from counterflow.kernels.compiled import build, forking
+        from counterflow.windows.compiled import build
+        from counterflow.windows.compiled import forking
         real = list(forking._locks())
 
         class Watched:  # says that the fork is waiting

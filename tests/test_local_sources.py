@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED
+from counterflow.lab.simulator.window_forms import BOUNDED
 from inputs import PREDICATES, tables, typed_table, windows
 from live import (
     ALL,

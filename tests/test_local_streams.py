@@ -25,9 +25,9 @@ from counterflow.engines.local.results import make_results
 from counterflow.engines.local.sources import open_side
 from counterflow.engines.local.stamping import Stamping
 from counterflow.engines.local.streams import time_of, watermark_ticks
-from counterflow.engines.simulated.windows import BOUNDED
+from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.reference import window_join as reference_join
-from counterflow.reference.tables import tuples_of
+from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, table_of, windows
 from interpreted import SEARCHES, searching

@@ -34,7 +34,7 @@ from counterflow.lockfree.atomics import (
     store_release,
     yield_thread,
 )
-from counterflow.lockfree.ring import (
+from counterflow.lockfree.message_ring import (
     front,
     pop,
     publish,
@@ -45,6 +45,7 @@ from counterflow.lockfree.ring import (
     try_send,
     waiting,
 )
+from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import (
     ASLEEP,
     PARK,
@@ -61,7 +62,6 @@ from counterflow.lockfree.waiting import (
     waiter_init,
     waiter_size,
 )
-from counterflow.lockfree.words import LINE, shared_words
 
 HANG_S = 120
 HOUR_NS = 3600 * 10**9

@@ -32,8 +32,8 @@ from counterflow.lockfree.scale_gate import (
     try_add,
     try_insert,
 )
+from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import PARK, YIELD, busy, idle, notify, waiter_init, waiter_size
-from counterflow.lockfree.words import LINE, shared_words
 from streams import examples
 from test_lockfree import APART, PLACES, WAITER, line_up, loop, run_together
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from counterflow.engines.simulated.exhaustive import small_case
-from counterflow.engines.simulated.simulation import Simulation
-from counterflow.engines.simulated.words import MISSED
+from counterflow.lab.simulator.exhaustive import small_case
+from counterflow.lab.simulator.run_words import MISSED
+from counterflow.lab.simulator.simulation import Simulation
 from mutants import MUTANTS, first_failure, horizons_beyond_what_has_arrived, hunt
 from streams import THOROUGH
 

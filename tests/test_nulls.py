@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.kernels.compiled import source
+from counterflow.predicate.expression import columns_of
 from counterflow.reference import reference_pairs
-from counterflow.reference.evaluate import evaluate
-from counterflow.reference.tables import tuples_of
-from counterflow.spec.expression import columns_of
+from counterflow.reference.one_pair import evaluate
+from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows.compiled import predicate_source as source
 from inputs import PREDICATES, SCHEMA, table_of
 from interpreted import SEARCHES, searching
 

@@ -24,7 +24,7 @@ import counterflow as cf
 from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import joined, parallel
-from counterflow.engines.simulated import core as simulated_core
+from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark import engine as spark_engine
 from counterflow.spec.join_spec import build_spec
 from test_cli_hostile import call, check, inputs  # noqa: F401 - a fixture
@@ -69,7 +69,7 @@ def seen(monkeypatch) -> SimpleNamespace:
         found.design = design
         raise Seen
 
-    class Kang(table_engine.Kang):
+    class Counted(table_engine.TwoWindows):
         def __init__(self, *args, **options):
             found.windows = options
             super().__init__(*args, **options)
@@ -81,7 +81,7 @@ def seen(monkeypatch) -> SimpleNamespace:
 
     monkeypatch.setattr(parallel, "ParallelCore", core)
     monkeypatch.setattr(simulated_core, "SimulatedCore", core)
-    monkeypatch.setattr(table_engine, "Kang", Kang)
+    monkeypatch.setattr(table_engine, "TwoWindows", Counted)
     monkeypatch.setattr(joined, "Intake", Intake)
     return found
 
@@ -387,9 +387,14 @@ def options_of_commands() -> list[str]:
 @pytest.fixture
 def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
-    from counterflow.bench import chosen, kernels, local, planned, spark, streamed
     from counterflow.cli import demo, files, reproduce
-    from counterflow.engines.simulated import campaign, simulation
+    from counterflow.lab.bench import kernels
+    from counterflow.lab.bench import local_algorithms as local
+    from counterflow.lab.bench import local_configuration as chosen
+    from counterflow.lab.bench import plan_verification as planned
+    from counterflow.lab.bench import public_streams as streamed
+    from counterflow.lab.bench import spark_joins as spark
+    from counterflow.lab.simulator import campaign, simulation
     from counterflow.plan.calibration import Calibration, Point
 
     found: list[Any] = []

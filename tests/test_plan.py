@@ -75,8 +75,8 @@ def test_layouts_of_figures_6_and_7():
 
 def test_queues_against_simulation():
     """Simulated: waiting along a row is more than the model has; the order of layouts is the same."""
-    from counterflow.engines.simulated.timed import Costs
-    from counterflow.reproduce.streams import simulate_streams, steady
+    from counterflow.lab.reproduce.timed_streams import simulate_streams, steady
+    from counterflow.lab.simulator.timed_join import Costs
 
     streams, found = steady((2500.0, 2500.0), (300.0, 300.0), 4000), {}
     for layout in ((4, 4), (2, 8), (1, 16)):

@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from counterflow.bench.inputs import band_inputs
-from counterflow.engines.simulated.timed import Costs
-from counterflow.reproduce import dp_join, scale_join
-from counterflow.reproduce.streams import Streams, simulate_streams, steady
+from counterflow.lab.bench.benchmark_inputs import band_inputs
+from counterflow.lab.reproduce import dp_join_figures as dp_join
+from counterflow.lab.reproduce import scale_join_figures as scale_join
+from counterflow.lab.reproduce.timed_streams import Streams, simulate_streams, steady
+from counterflow.lab.simulator.timed_join import Costs
 
 FIGURES = {**dp_join.FIGURES, **scale_join.FIGURES}
 

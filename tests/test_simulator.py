@@ -13,15 +13,15 @@ import pytest
 
 import counterflow as cf
 from counterflow.cli import main
-from counterflow.engines.simulated.campaign import run_many
-from counterflow.engines.simulated.cases import ALGORITHMS, random_case
-from counterflow.engines.simulated.exhaustive import ALGORITHMS as SEARCHED
-from counterflow.engines.simulated.exhaustive import WINDOWS, explore, small_case
-from counterflow.engines.simulated.schedules import KINDS
-from counterflow.engines.simulated.shrink import shrink
-from counterflow.engines.simulated.simulation import Schedule, Simulation
-from counterflow.engines.simulated.windows import FORMS
-from counterflow.engines.simulated.words import MISSED
+from counterflow.lab.simulator.campaign import run_many
+from counterflow.lab.simulator.cases import ALGORITHMS, random_case
+from counterflow.lab.simulator.exhaustive import ALGORITHMS as SEARCHED
+from counterflow.lab.simulator.exhaustive import WINDOWS, explore, small_case
+from counterflow.lab.simulator.run_words import MISSED
+from counterflow.lab.simulator.schedules import KINDS
+from counterflow.lab.simulator.shrink import shrink
+from counterflow.lab.simulator.simulation import Schedule, Simulation
+from counterflow.lab.simulator.window_forms import FORMS
 from counterflow.protocols import machine
 from inputs import form_of, table_of
 from mutants import MUTANTS, horizons_beyond_what_has_arrived, hunt

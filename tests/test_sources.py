@@ -15,7 +15,7 @@ from types import CodeType, FunctionType, ModuleType
 import pytest
 
 import counterflow
-from counterflow import sources
+from counterflow import code_sources as sources
 from counterflow.code_cache import CodeCache
 
 PACKAGE = Path(counterflow.__file__).parent
@@ -134,7 +134,7 @@ def test_a_change_of_any_of_these_modules_changes_the_key(monkeypatch, forgetful
     name = f"counterflow.protocols.{name}"
     read, before = sources.text_of, sources.digest(frozenset({name}))
     modules = sources.closure({name}).keys()
-    assert {"counterflow.kernels.compiled.entries", "counterflow.kernels.compiled.block", "counterflow.jit"} <= modules
+    assert {"counterflow.windows.compiled.entries", "counterflow.windows.compiled.block", "counterflow.jit"} <= modules
     keys = {before}
     for changed in modules:
         forgetful()
@@ -157,7 +157,7 @@ def test_a_change_of_any_other_module_does_not(monkeypatch, forgetful):
     name = "counterflow.protocols.low_latency"
     read, before, inside = sources.text_of, sources.digest(frozenset({name})), sources.closure({name}).keys()
     outside = NAMES.keys() - inside
-    assert {"counterflow.protocols.machine", "counterflow.kernels.store", "counterflow.spec.binding"} <= outside
+    assert {"counterflow.protocols.machine", "counterflow.windows.store", "counterflow.predicate.binding"} <= outside
     forgetful()
     monkeypatch.setattr(sources, "text_of", lambda module: "X = 1" if module in outside else read(module))
     assert sources.digest(frozenset({name})) == before
@@ -212,8 +212,8 @@ def test_the_package_in_a_zip(tmp_path):
                 file.write(path, path.relative_to(PACKAGE.parent))
     program = """
 import numpy as np, pyarrow as pa, counterflow as cf
-from counterflow.bench import limit
-from counterflow.protocols.running import stop
+from counterflow.lab.bench import scan_limit as limit
+from counterflow.protocols.threads import stop
 assert cf.__file__.startswith("ARCHIVE") and limit.SOURCE.read_text()
 stop(np.zeros(64, np.int64))
 t = pa.table({"t": np.arange(3000), "x": np.arange(3000) % 1000})

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import FORMS, ROWS, draw_window
 from counterflow.engines.spark.blobs import from_blob
 from counterflow.engines.spark.layout import choose_layout, spark_hash
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import pack
+from counterflow.lab.simulator.window_forms import FORMS, ROWS, draw_window
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, WINDOWS, benchmark_inputs, table_of, window_of
 from streams import THOROUGH, read_stream, results, run_available, write_batches

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterflow.bench.inputs import make_inputs
-from counterflow.bench.replayed import Run
-from counterflow.protocols import replay, watching
+from counterflow.lab.bench.benchmark_inputs import make_inputs
+from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.replay import replay, watching
+from counterflow.lab.replay.watching import DEEP, NONE, SHELF_WORDS, SHELVES, empty_shelf, new_watch
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.watching import DEEP, NONE, SHELF_WORDS, SHELVES, empty_shelf, new_watch
 from streams import examples
 
 

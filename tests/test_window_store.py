@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.kernels import pairs as pairs_module
-from counterflow.kernels.compiled import window as window_module
-from counterflow.kernels.compiled.predicate import CompiledPredicate
-from counterflow.kernels.store import Batch, WindowStore, predicate_columns
-from counterflow.reference.evaluate import Row, evaluate
-from counterflow.reference.tables import tuples_of
+from counterflow.reference.one_pair import Row, evaluate
+from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows import pair_buffers as pairs_module
+from counterflow.windows.compiled import compiled_window as window_module
+from counterflow.windows.compiled.compiled_predicate import CompiledPredicate
+from counterflow.windows.store import Batch, WindowStore, predicate_columns
 from inputs import PREDICATES, SCHEMA, table_of, tables
 from interpreted import SEARCHES, searching
 from streams import examples
@@ -366,7 +366,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     """The machine code is found beside the source, which is named by its content."""
     program = """
 import numpy as np, pyarrow as pa, counterflow as cf
-from counterflow.kernels.compiled import build
+from counterflow.windows.compiled import build
 n = 30_000
 t = pa.table({"ts": pa.array(range(n)), "k": pa.array(np.arange(n) % 997)})
 print(len(cf.window_join(t, t, where="l.k = r.k AND l.ts < r.ts + CONSTANT", time="ts", window=cf.rows(10))))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import Phase, given, settings
 
 import counterflow as cf
-from counterflow.engines.simulated.windows import BOUNDED, FORMS, KINDS, LEAVING, Form, draw_form, draw_window
-from counterflow.kernels.times import INT64, horizon_of, time_bounds
+from counterflow.lab.simulator.window_forms import BOUNDED, FORMS, KINDS, LEAVING, Form, draw_form, draw_window
 from counterflow.reference.join import Tuple, _in_window
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows.times import INT64, horizon_of, time_bounds
 from inputs import form_of, windows
 
 # --- every form is drawn

@@ -25,8 +25,8 @@ from counterflow.errors import (
     UnsupportedError,
     WindowError,
 )
-from counterflow.spec.python_expressions import band, function, left, right
-from counterflow.spec.windows import rows, window
+from counterflow.predicate.python_expressions import band, function, left, right
+from counterflow.spec.window_sizes import rows, window
 
 __version__ = "0.1.0"
 

@@ -15,9 +15,9 @@ from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import InputError, OptionError, UnsupportedError
 from counterflow.explanation import Explanation
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
+from counterflow.predicate.python_expressions import Expr
 from counterflow.spec.join_spec import JoinSpec, build_spec
-from counterflow.spec.python_expressions import Expr
 
 
 def window_join(
@@ -74,7 +74,7 @@ def window_join(
     spec = build_spec(left_table.schema, right_table.schema, **options)
     _check_for_tables(local)
     if isinstance(local, Simulated):
-        from counterflow.engines.simulated.core import join_simulated  # compiled: not before it is needed
+        from counterflow.engines.simulated.stepped_core import join_simulated  # compiled: not before it is needed
 
         return join_simulated(spec, left_table, right_table, local)
     return join_tables(spec, left_table, right_table, local)

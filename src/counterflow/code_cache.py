@@ -23,8 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from counterflow.code_sources import digest
 from counterflow.folders import cache_directory
-from counterflow.sources import digest
 
 FOLDER = "compiled"
 DIGEST_BYTES = hashlib.sha256().digest_size

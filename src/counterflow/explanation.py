@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled.source import compile_predicate
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.windows import Window
+from counterflow.spec.window_sizes import Window
+from counterflow.windows.access import choose_path
+from counterflow.windows.compiled.predicate_source import compile_predicate
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ Smoke = Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it
 @app.command()
 def kernels(as_json: Json = False, smoke: Smoke = False) -> None:
     """Scan, prefilter, hash and band indexes, the finite join, and hard cases."""
-    from counterflow.bench.kernels import bench_kernels
+    from counterflow.lab.bench.kernels import bench_kernels
 
     _measure(bench_kernels, smoke, as_json, show)
 
@@ -35,7 +35,7 @@ def kernels(as_json: Json = False, smoke: Smoke = False) -> None:
 @app.command()
 def spark(as_json: Json = False, smoke: Smoke = False) -> None:
     """Band join and equi-join on Spark, beside an identity operator and Spark's own joins; workers' memory."""
-    from counterflow.bench.spark import bench_spark
+    from counterflow.lab.bench.spark_joins import bench_spark
 
     _measure(bench_spark, smoke, as_json, show_spark)
 
@@ -67,11 +67,11 @@ def local(
     )
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if chosen:
-        from counterflow.bench.chosen import Choice, bench_chosen
+        from counterflow.lab.bench.local_configuration import Choice, bench_chosen
 
         _measure(partial(bench_chosen, Choice(**chosen)), smoke, as_json, show_local)
     else:
-        from counterflow.bench.local import bench_local
+        from counterflow.lab.bench.local_algorithms import bench_local
 
         _measure(bench_local, smoke, as_json, show_local)
 
@@ -79,7 +79,7 @@ def local(
 @app.command()
 def streams(as_json: Json = False, smoke: Smoke = False) -> None:
     """Streams of Arrow batches in process, through cf.window_join: rates, and latency at half of them and below."""
-    from counterflow.bench.streamed import bench_streams
+    from counterflow.lab.bench.public_streams import bench_streams
 
     _measure(bench_streams, smoke, as_json, show_local)
 
@@ -181,7 +181,7 @@ SPARK_COLUMNS = {
 
 
 def show_spark(report: dict[str, Any]) -> None:
-    from counterflow.bench.spark import ASKED
+    from counterflow.lab.bench.spark_joins import ASKED
 
     console = _console(report)
     _show_table(console, report["results"], SPARK_COLUMNS)
@@ -224,7 +224,7 @@ LOCAL_COLUMNS = {
 
 def show_local(report: dict[str, Any]) -> None:
     """A table for each case, with the columns that it has."""
-    from counterflow.bench.local import ASKED
+    from counterflow.lab.bench.local_algorithms import ASKED
 
     console = _console(report)
     for case in dict.fromkeys(row["case"] for row in report["results"]):

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from counterflow.cli.terminal import notes
 from counterflow.errors import OptionError
-from counterflow.spec.windows import INT64_MAX, duration_us
+from counterflow.spec.window_sizes import INT64_MAX, duration_us
 
 LEAST, MOST = 1e-6, 1e12  # tuples a second, bytes or GiB: what is beyond is a slip of the finger
 DEVIATION_MAX = 0.25  # of a prediction, with --verify
@@ -41,9 +41,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
-    from counterflow.bench.machine import machine
-    from counterflow.bench.planned import SMOKE, calibrated
-    from counterflow.bench.planned import verify as compare
+    from counterflow.lab.bench.host import machine
+    from counterflow.lab.bench.plan_verification import SMOKE, calibrated
+    from counterflow.lab.bench.plan_verification import verify as compare
     from counterflow.plan.model import Load
     from counterflow.plan.planner import Question, make_plan
 

@@ -15,7 +15,7 @@ from counterflow.errors import OptionError
 
 
 def list_figures(as_json: bool) -> None:
-    from counterflow.reproduce.registry import FIGURES
+    from counterflow.lab.reproduce.registry import FIGURES
 
     typer.echo(json.dumps(list(FIGURES)) if as_json else "\n".join(FIGURES))
 
@@ -24,9 +24,9 @@ def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> boo
     """Make the figures and the page; returns whether all checks hold. Tiny sizes (`smoke`) need not show anything."""
     if importlib.util.find_spec("matplotlib") is None:
         raise OptionError("figures need matplotlib: pip install 'counterflow[plots]'")
-    from counterflow.bench.machine import heading
-    from counterflow.reproduce.page import write_page
-    from counterflow.reproduce.registry import FIGURES, chosen
+    from counterflow.lab.bench.host import heading
+    from counterflow.lab.reproduce.page import write_page
+    from counterflow.lab.reproduce.registry import FIGURES, chosen
 
     names, began = chosen(names), time.perf_counter()
     make_folder(output)

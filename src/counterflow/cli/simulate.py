@@ -54,7 +54,7 @@ def simulate(
 
 
 def _algorithms(name: str) -> tuple[str, ...]:
-    from counterflow.engines.simulated.cases import ALGORITHMS
+    from counterflow.lab.simulator.cases import ALGORITHMS
 
     if name != "all" and name not in ALGORITHMS:
         raise OptionError(f"--algorithm {name!r}{did_you_mean(name, (*ALGORITHMS, 'all'))}")
@@ -62,8 +62,8 @@ def _algorithms(name: str) -> tuple[str, ...]:
 
 
 def _list_checks(as_json: bool) -> None:
-    from counterflow.engines.simulated import schedules
-    from counterflow.engines.simulated import words as s
+    from counterflow.lab.simulator import run_words as s
+    from counterflow.lab.simulator import schedules
 
     if as_json:
         typer.echo(json.dumps({"failures": list(s.MEANINGS.values()), "schedules": schedules.MEANINGS}))
@@ -75,7 +75,7 @@ def _list_checks(as_json: bool) -> None:
 def _run_many(
     algorithms: tuple[str, ...], schedules: int, nodes: int | None, seed: int, processes: int, as_json: bool
 ) -> None:
-    from counterflow.engines.simulated.campaign import run_many
+    from counterflow.lab.simulator.campaign import run_many
 
     with notes.status("starting") as status:
         report = run_many(algorithms, schedules, nodes, seed, processes, status.update)
@@ -97,8 +97,8 @@ def _run_many(
 
 
 def _explore(algorithm: str, as_json: bool) -> None:
-    from counterflow.engines.simulated.campaign import explore_all
-    from counterflow.engines.simulated.exhaustive import ALGORITHMS
+    from counterflow.lab.simulator.campaign import explore_all
+    from counterflow.lab.simulator.exhaustive import ALGORITHMS
 
     if algorithm != "all" and algorithm not in ALGORITHMS:
         raise OptionError(f"--exhaustive is for {', '.join(ALGORITHMS)}, not {algorithm!r}")
@@ -118,10 +118,10 @@ def _explore(algorithm: str, as_json: bool) -> None:
 
 
 def _run_one(algorithms: tuple[str, ...], nodes: int | None, case: int | None, text: str | None, as_json: bool) -> None:
-    from counterflow.engines.simulated.cases import random_case
-    from counterflow.engines.simulated.schedules import KINDS
-    from counterflow.engines.simulated.shrink import shrink
-    from counterflow.engines.simulated.simulation import Schedule, Simulation
+    from counterflow.lab.simulator.cases import random_case
+    from counterflow.lab.simulator.schedules import KINDS
+    from counterflow.lab.simulator.shrink import shrink
+    from counterflow.lab.simulator.simulation import Schedule, Simulation
 
     if case is None or text is None or len(algorithms) > 1:
         raise OptionError("one run needs --algorithm, --case and --schedule")

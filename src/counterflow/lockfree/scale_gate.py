@@ -63,7 +63,7 @@ from counterflow.lockfree.atomics import (
     store_fenced,
     store_release,
 )
-from counterflow.lockfree.words import LINE, Words, check_place, whole_lines
+from counterflow.lockfree.shared_words import LINE, Words, check_place, whole_lines
 
 NONE = 0  # no node: the end of a list
 FIRST_TIME, LAST_TIME = np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max  # tuples come after FIRST_TIME

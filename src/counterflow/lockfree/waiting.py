@@ -34,7 +34,7 @@ from counterflow.lockfree.atomics import (
     store_release,
     yield_thread,
 )
-from counterflow.lockfree.words import LINE, Words, check_place
+from counterflow.lockfree.shared_words import LINE, Words, check_place
 
 SPIN, YIELD, PARK = 0, 1, 2
 STRATEGIES = {"spin": SPIN, "yield": YIELD, "park": PARK}

@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from counterflow.jit import compiled, inlined
-from counterflow.kernels.compiled import block
-from counterflow.kernels.compiled.block import FIRST_ROW, NEXT_ROW
 from counterflow.lockfree.atomics import load_acquire, store_release
-from counterflow.lockfree.ring import front, pop, room, try_send, waiting
-from counterflow.lockfree.words import Words
+from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.shared_words import Words
+from counterflow.protocols.kang import EVERYTHING, outcome, receive
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
-from counterflow.protocols.three_steps import EVERYTHING, outcome, receive
 from counterflow.protocols.words import (
     COUNT,
     COUNT_RIGHT,
@@ -35,6 +33,8 @@ from counterflow.protocols.words import (
     TASK,
     WORKED,
 )
+from counterflow.windows.compiled import block
+from counterflow.windows.compiled.block import FIRST_ROW, NEXT_ROW
 
 RECEIVE, STORE_LEFT, STORE_RIGHT, DISPATCH, SCAN_RIGHT, SCAN_LEFT, WAIT = 0, 1, 2, 3, 4, 5, 6
 SHARED = (block.RING, block.HEADS, block.HEADS_SIZE, block.RECORDS, block.RECORDS_SIZE, block.POOL, block.BANDS)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from counterflow.kernels.store import Batch
-from counterflow.kernels.vectors import Array
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.running import finish, progress, send_messages
 from counterflow.protocols.scale_join import add_tuples
+from counterflow.protocols.threads import finish, progress, send_messages
+from counterflow.windows.store import Batch
+from counterflow.windows.vectors import Array
 
 MESSAGE = 6  # the ring, the receiver's waiter, kind and three words
 IN_ORDER = ("kang", "celljoin", "scalejoin")  # their nodes get both streams in one order

@@ -18,13 +18,12 @@ the end, and so meet what is left of the others.
 from __future__ import annotations
 
 from counterflow.jit import compiled, inlined
-from counterflow.kernels.compiled.block import FIRST_ROW, NEXT_ROW
 from counterflow.lockfree.atomics import load_acquire, store_release
-from counterflow.lockfree.ring import CAPACITY as RING_CAPACITY
-from counterflow.lockfree.ring import front, pop, room, try_send, waiting
-from counterflow.lockfree.words import Words
+from counterflow.lockfree.message_ring import CAPACITY as RING_CAPACITY
+from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.shared_words import Words
+from counterflow.protocols.kang import EVERYTHING, outcome
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
-from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
     ACKNOWLEDGEMENT,
     ARRIVAL,
@@ -51,6 +50,7 @@ from counterflow.protocols.words import (
     VARIANT,
     WORKED,
 )
+from counterflow.windows.compiled.block import FIRST_ROW, NEXT_ROW
 
 FORWARDED = MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
 RECEIVE, MATCH, KEEP = 0, 1, 2

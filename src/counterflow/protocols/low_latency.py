@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
-from counterflow.lockfree.ring import front, pop, room, try_send, waiting
-from counterflow.lockfree.words import Words
+from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.shared_words import Words
+from counterflow.protocols.kang import EVERYTHING, outcome
 from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
-from counterflow.protocols.three_steps import EVERYTHING, outcome
 from counterflow.protocols.words import (
     ACKNOWLEDGEMENT,
     ARRIVAL,

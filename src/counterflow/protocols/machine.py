@@ -13,20 +13,21 @@ from weakref import proxy
 import numpy as np
 
 from counterflow.cores import usable_cores
-from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled import block
-from counterflow.kernels.compiled.predicate import BASIC_BLOCK, Access, CompiledPredicate
-from counterflow.kernels.compiled.window import CHAINS, empty_index
-from counterflow.kernels.vectors import Array
-from counterflow.lockfree.ring import ring_init, ring_size
+from counterflow.lockfree.message_ring import ring_init, ring_size
 from counterflow.lockfree.scale_gate import gate_init, gate_size
+from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
-from counterflow.lockfree.words import LINE, shared_words
-from counterflow.protocols import celljoin, dp_join, handshake, low_latency, scale_join, three_steps
+from counterflow.predicate.expression import Expression, Side
+from counterflow.predicate.split import Split
+from counterflow.protocols import celljoin, dp_join, handshake, low_latency, scale_join
+from counterflow.protocols import kang as three_steps
 from counterflow.protocols import words as w
-from counterflow.protocols.arena import Arena, address, descriptor
-from counterflow.spec.expression import Expression, Side
-from counterflow.spec.split import Split
+from counterflow.protocols.incoming import Arena, address, descriptor
+from counterflow.windows.access import choose_path
+from counterflow.windows.compiled import block
+from counterflow.windows.compiled.compiled_predicate import BASIC_BLOCK, Access, CompiledPredicate
+from counterflow.windows.compiled.compiled_window import CHAINS, empty_index
+from counterflow.windows.vectors import Array
 
 STEPS = {
     "kang": three_steps.step,

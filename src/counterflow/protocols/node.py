@@ -13,23 +13,8 @@ from typing import Any
 from numba import types
 
 from counterflow.jit import compiled, inlined
-from counterflow.kernels.compiled.block import (
-    CHOSEN_COUNT,
-    COPIES,
-    FIRST_ROW,
-    FOUND,
-    LEFT_OVER,
-    NEWEST,
-    NEXT_ROW,
-    OLDEST,
-    OUT_PROBE,
-    OUT_ROW,
-    UNSURE,
-)
-from counterflow.kernels.compiled.entries import GO_ON, RESTART_ALL, RESTART_CHOSEN
-from counterflow.kernels.compiled.intrinsics import call_entry, viewer
 from counterflow.lockfree.atomics import load_acquire, store_release
-from counterflow.lockfree.words import Words
+from counterflow.lockfree.shared_words import Words
 from counterflow.protocols.words import (
     CAPACITY,
     COMPARISONS,
@@ -75,6 +60,21 @@ from counterflow.protocols.words import (
     STORED_STAMPS,
     STRIDE,
 )
+from counterflow.windows.compiled.block import (
+    CHOSEN_COUNT,
+    COPIES,
+    FIRST_ROW,
+    FOUND,
+    LEFT_OVER,
+    NEWEST,
+    NEXT_ROW,
+    OLDEST,
+    OUT_PROBE,
+    OUT_ROW,
+    UNSURE,
+)
+from counterflow.windows.compiled.entries import GO_ON, RESTART_ALL, RESTART_CHOSEN
+from counterflow.windows.compiled.intrinsics import call_entry, viewer
 
 words_at = viewer(types.int64)
 ALL_FRESH = 1 << 60  # of `fresh_below`: no stored tuple is left out

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.scale_gate import NONE, TIE, TIME, VALUE, advance, next_ready, try_insert
+from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
-from counterflow.lockfree.words import Words
 from counterflow.protocols.node import node_at, words_at
 from counterflow.protocols.words import (
     COLLECTOR,

@@ -12,13 +12,11 @@ alternate, each thread would then store tuples of one side only; here each side 
 from __future__ import annotations
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.ring import front, pop, waiting
+from counterflow.lockfree.message_ring import front, pop, waiting
 from counterflow.lockfree.scale_gate import NONE, VALUE, advance, next_ready, try_insert
+from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
-from counterflow.lockfree.words import Words
-from counterflow.protocols.node import node_at, room_to_wrap, stamp_arrays
-from counterflow.protocols.output_gate import add_results, sort_results
-from counterflow.protocols.three_steps import (
+from counterflow.protocols.kang import (
     INVALIDATE,
     RECEIVE,
     STORE_LEFT,
@@ -26,6 +24,8 @@ from counterflow.protocols.three_steps import (
     store_and_scan,
     three_steps,
 )
+from counterflow.protocols.node import node_at, room_to_wrap, stamp_arrays
+from counterflow.protocols.output_gate import add_results, sort_results
 from counterflow.protocols.words import (
     BATCH_ROWS,
     COUNT,

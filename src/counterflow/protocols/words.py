@@ -59,7 +59,7 @@ STAMP_MASK, STAMP_LOW, STAMP_HIGH, STAMP_STRIDE, STAMP_OFFSET, STAMP_WORDS = 0, 
 # Rows in a ring, records, pairs that a kernel writes, a compiled scan, results that wait for the rest of a batch.
 NEED_ROOM, NEED_POOL, NEED_OUTPUT, NEED_SCAN, NEED_OUTBOX = 1, 2, 3, 4, 5
 
-# --- a segment: a kernel's block (`kernels.compiled.block`), and then
+# --- a segment: a kernel's block (`windows.compiled.block`), and then
 
 STRIDE, OFFSET = 40, 41  # row n is tuple n * STRIDE + OFFSET
 STORED_STAMPS = (

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from counterflow.reference.evaluate import Row, evaluate
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
+from counterflow.reference.one_pair import Row, evaluate
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.windows import Window
+from counterflow.spec.window_sizes import Window
 
 SIDE_RANK: dict[Side, int] = {"left": 0, "right": 1}
 

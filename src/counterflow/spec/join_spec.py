@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from counterflow.errors import ColumnError, OptionError, TimeError, WindowError
-from counterflow.spec import windows
-from counterflow.spec.binding import bind, find_column
-from counterflow.spec.expression import Expression, Side, columns_of
-from counterflow.spec.nulls import required_columns
-from counterflow.spec.python_expressions import Expr
-from counterflow.spec.split import Split, split
-from counterflow.spec.types import from_arrow
-from counterflow.spec.windows import Window
+from counterflow.predicate.binding import bind, find_column
+from counterflow.predicate.expression import Expression, Side, columns_of
+from counterflow.predicate.nulls import required_columns
+from counterflow.predicate.python_expressions import Expr
+from counterflow.predicate.split import Split, split
+from counterflow.predicate.types import from_arrow
+from counterflow.spec import window_sizes as windows
+from counterflow.spec.window_sizes import Window
 from counterflow.suggest import did_you_mean
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]

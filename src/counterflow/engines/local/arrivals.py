@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from counterflow.kernels.store import Batch, passing, predicate_columns
-from counterflow.kernels.times import horizon_of, time_values
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.store import Batch, passing, predicate_columns
+from counterflow.windows.times import horizon_of, time_values
+from counterflow.windows.vectors import Array
 
 
 @dataclass(frozen=True)

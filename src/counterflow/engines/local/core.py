@@ -13,13 +13,13 @@ from typing import Protocol
 import numpy as np
 
 from counterflow.engines.local.options import Local
-from counterflow.kernels.access import choose_path
-from counterflow.kernels.compiled.background import BackgroundCompiler
-from counterflow.kernels.store import Batch
-from counterflow.kernels.vectors import Array
-from counterflow.protocols.kang import Kang
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.access import choose_path
+from counterflow.windows.compiled.background import BackgroundCompiler
+from counterflow.windows.store import Batch
+from counterflow.windows.two_windows import TwoWindows
+from counterflow.windows.vectors import Array
 
 SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -87,7 +87,7 @@ class SequentialCore:
     def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
         paths = [choose_path(spec.parts, side) for side in SIDES]
         self._compiler = BackgroundCompiler(paths, spec.predicate, "auto")
-        self.join = Kang(spec.predicate, spec.parts, compiler=self._compiler)
+        self.join = TwoWindows(spec.predicate, spec.parts, compiler=self._compiler)
         self.pairs_max = pairs_max
         self._changed = threading.Condition()
         self._found: list[tuple[Array, Array]] = []

@@ -14,7 +14,7 @@ from counterflow.engines.local.merging import BEGINNING, Merging
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.stamping import Mark, Stamping, Step
 from counterflow.engines.local.streams import Watermark
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
 SIDES: tuple[Side, Side] = ("left", "right")

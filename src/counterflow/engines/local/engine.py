@@ -16,11 +16,11 @@ from counterflow.engines.local.core import make_core
 from counterflow.engines.local.options import Local, Progress
 from counterflow.engines.local.runs import sorting
 from counterflow.engines.local.threads import start_thread
-from counterflow.kernels.gather import gather
-from counterflow.kernels.store import COMPILE_AFTER, Batch, WindowStore
-from counterflow.kernels.vectors import Array
-from counterflow.protocols.kang import Kang
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.gather import gather
+from counterflow.windows.store import COMPILE_AFTER, Batch, WindowStore
+from counterflow.windows.two_windows import TwoWindows
+from counterflow.windows.vectors import Array
 
 COLLECT_S = 0.1  # how long to wait for results at once: an interrupt waits as long
 STOP_S = 1.0  # how long threads are waited for that were stopped
@@ -48,7 +48,7 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
         return _find_pairs_by_core(spec, arrivals, engine)
     left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
     large = arrivals.total >= COMPILE_AFTER
-    join = Kang(
+    join = TwoWindows(
         spec.predicate,
         spec.parts,
         (left_rows, right_rows),

@@ -31,7 +31,7 @@ from counterflow.engines.local.streams import Punctuation, delay_ticks, time_of
 from counterflow.engines.local.threads import start_thread
 from counterflow.errors import InputError, OptionError, UnsupportedError
 from counterflow.spec.join_spec import JoinSpec, build_spec
-from counterflow.spec.windows import WindowPair, rows
+from counterflow.spec.window_sizes import WindowPair, rows
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for
 SOURCE_SECONDS = 0.3  # how long one may be in a source's code and be waited for: nobody can stop it there

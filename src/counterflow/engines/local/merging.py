@@ -22,10 +22,10 @@ from counterflow.engines.local.runs import batch_runs
 from counterflow.engines.local.sources import Source
 from counterflow.engines.local.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
 from counterflow.errors import TimeError
-from counterflow.kernels.times import saturating_subtract, time_values
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.windows.times import saturating_subtract, time_values
+from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
 Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times

@@ -13,17 +13,17 @@ from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.threads import start_thread
 from counterflow.errors import OptionError
-from counterflow.kernels.access import choose_path
-from counterflow.kernels.evaluate import matches
-from counterflow.kernels.ring import Ring, of_predicate, validity_of
-from counterflow.kernels.store import Batch
-from counterflow.kernels.vectors import Array, Vector, dtype_of
-from counterflow.protocols import running
+from counterflow.predicate.expression import columns_of
+from counterflow.protocols import threads as running
 from counterflow.protocols import words as w
 from counterflow.protocols.driver import Driver
 from counterflow.protocols.machine import Design, Machine
-from counterflow.spec.expression import columns_of
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.access import choose_path
+from counterflow.windows.evaluate import matches
+from counterflow.windows.row_ring import Ring, of_predicate, validity_of
+from counterflow.windows.store import Batch
+from counterflow.windows.vectors import Array, Vector, dtype_of
 
 BATCH_MAX = 1 << 10  # of one message: larger ones gain nothing, and cost latency
 IN_FLIGHT_MIN = 1 << 12

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from counterflow.engines.local.sliding import Sliding, Texts
 from counterflow.engines.local.stamping import Stamped
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.vectors import Array
 
 CHUNK_ROWS_MAX = 1 << 18
 OPEN, MATCHED, HOPELESS = 0, 1, 2  # states of a row: may get its first match; has one; fails a one-sided condition

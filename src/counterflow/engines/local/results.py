@@ -18,8 +18,8 @@ from counterflow.engines.local.merging import BEGINNING, END
 from counterflow.engines.local.payload import MATCHED, OPEN, Rows, fixed_array
 from counterflow.engines.local.runs import array_runs, sorting
 from counterflow.engines.local.stamping import Mark, Step
-from counterflow.kernels.vectors import Array
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.vectors import Array
 
 RESULT_ROWS_MAX = 1 << 16  # of a batch
 SCAN_ROWS = 1 << 12

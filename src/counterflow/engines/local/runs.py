@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from counterflow.kernels.vectors import Array
+from counterflow.windows.vectors import Array
 
 Rows = TypeVar("Rows")
 SPARSE = 4  # a run of whose rows only one in so many is left is copied, so that the others' memory is freed

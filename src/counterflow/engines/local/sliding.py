@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from counterflow.kernels.vectors import Array
+from counterflow.windows.vectors import Array
 
 CAPACITY_MIN = 1 << 10
 

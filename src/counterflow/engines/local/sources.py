@@ -20,9 +20,9 @@ from counterflow.engines.local.files import file_batches, file_schema
 from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
 from counterflow.engines.local.tables import plain_schema, to_arrow
 from counterflow.errors import ColumnError, InputError
-from counterflow.kernels.times import time_values
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
+from counterflow.windows.times import time_values
 
 POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed, at the latest
 WAKE_SECONDS = 0.01  # how long whoever stops a join waits for the lock of a user's queue

@@ -16,12 +16,12 @@ import pyarrow as pa
 from counterflow.engines.local.merging import BEGINNING, END, Due
 from counterflow.engines.local.sliding import Sliding
 from counterflow.errors import CounterflowError
-from counterflow.kernels.evaluate import Columns
-from counterflow.kernels.store import Batch, passing
-from counterflow.kernels.times import horizon_of
-from counterflow.kernels.vectors import Array, from_arrow_column
-from counterflow.spec.expression import Side, columns_of
+from counterflow.predicate.expression import Side, columns_of
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.evaluate import Columns
+from counterflow.windows.store import Batch, passing
+from counterflow.windows.times import horizon_of
+from counterflow.windows.vectors import Array, from_arrow_column
 
 NEVER = END + 1  # the time of what follows when nothing does: after all times, also after the last one
 

@@ -10,7 +10,7 @@ from typing import IO
 
 from counterflow.engines.spark.hot_files import local_directory
 from counterflow.folders import private_folder
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 
 MEMORY_BYTES_MAX = 64 << 20  # of one answer; what is beyond goes to a file without a name
 

@@ -22,11 +22,11 @@ import pyarrow as pa
 from counterflow.engines.spark.layout import SIDES, Grid, padded_sides
 from counterflow.engines.spark.routing import RESERVED, SOURCE, TIE
 from counterflow.engines.spark.windows import Rows, SideWindow, clipped, rows_of
-from counterflow.kernels.gather import gather
-from counterflow.kernels.times import INT64, saturating_subtract
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side, opposite
+from counterflow.predicate.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.gather import gather
+from counterflow.windows.times import INT64, saturating_subtract
+from counterflow.windows.vectors import Array
 
 # Ends of time, and a reach without bound: far enough outside 64 bits that sums of them stay apart.
 BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66

@@ -31,7 +31,7 @@ from counterflow.engines.spark.routing import PACKED, RESERVED, TIE, is_order_se
 from counterflow.engines.spark.worker import readable
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.explanation import Explanation
-from counterflow.spec.expression import Side, columns_of
+from counterflow.predicate.expression import Side, columns_of
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata

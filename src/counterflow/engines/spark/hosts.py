@@ -36,7 +36,7 @@ from counterflow.engines.spark.cell import Cell, NewRows
 from counterflow.engines.spark.channel import Channel, connect, greet_asker, greet_host, listen
 from counterflow.engines.spark.hot_files import socket_folder
 from counterflow.folders import private_folder
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 
 UNUSED_S = 600  # windows that nobody asked for in so long are dropped
 JOB_S = 600  # the longest that a worker waits for a host's answer, however alive the host is

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from counterflow.engines.spark.routing import SOURCE, TIE
 from counterflow.errors import InputError
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 
 
 def write_late_rows(target: str, side: Side, name: str, table: pa.Table) -> None:

@@ -25,10 +25,10 @@ from typing import Literal
 from counterflow.engines.spark.options import Spark, parse_layout
 from counterflow.errors import OptionError
 from counterflow.plan.model import least_copies
-from counterflow.spec.casts import never_fails
-from counterflow.spec.expression import Call, Column, Expression, Side
+from counterflow.predicate.casts import never_fails
+from counterflow.predicate.expression import Call, Column, Expression, Side
+from counterflow.predicate.split import Equality
 from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.split import Equality
 
 MASK32 = 0xFFFFFFFF
 SIDES: tuple[Side, Side] = ("left", "right")

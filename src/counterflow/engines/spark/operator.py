@@ -32,9 +32,9 @@ from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import DROPPED, HEARTBEAT, TIE, is_order_sensitive
 from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
 from counterflow.engines.spark.worker import readable, settle_worker
-from counterflow.kernels.times import time_values
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.times import time_values
 
 SWEEP_BATCHES = 64  # how often copies that nobody knows of are looked for
 QUERY_ID = "sql.streaming.queryId"  # Spark's own local property: the checkpoint's id, the same after a restart

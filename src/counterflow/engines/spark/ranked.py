@@ -19,11 +19,11 @@ from counterflow.engines.spark.cell import END, Cell, NewRows
 from counterflow.engines.spark.layout import SIDES, Grid
 from counterflow.engines.spark.routing import has_row_windows
 from counterflow.engines.spark.windows import Rows, clipped, rows_of
-from counterflow.kernels.ring import Ring
-from counterflow.kernels.times import INT64, horizon_of
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side, opposite
+from counterflow.predicate.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.row_ring import Ring
+from counterflow.windows.times import INT64, horizon_of
+from counterflow.windows.vectors import Array
 
 
 def new_cell(spec: JoinSpec, grid: Grid) -> Cell:

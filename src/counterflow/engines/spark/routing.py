@@ -17,12 +17,12 @@ from counterflow.engines.spark.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.engines.spark.layout import Layout, Route, hashable
 from counterflow.engines.spark.worker import readable, settle_worker
 from counterflow.errors import EvaluationError
-from counterflow.kernels.keys import equality_hashes, lasting_text_code, mixed, row_hashes
-from counterflow.kernels.store import predicate_columns
-from counterflow.kernels.times import time_values
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.windows.keys import equality_hashes, lasting_text_code, mixed, row_hashes
+from counterflow.windows.store import predicate_columns
+from counterflow.windows.times import time_values
+from counterflow.windows.vectors import Array
 
 PACKED = "cell INT NOT NULL, side STRING NOT NULL, stored BOOLEAN, counted BOOLEAN, payload BINARY"
 PACKED_ARROW = pa.schema(

@@ -24,10 +24,10 @@ import pyarrow as pa
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX, from_blob, to_blob
 from counterflow.engines.spark.routing import SOURCE, TIE
 from counterflow.errors import StateError
-from counterflow.kernels.times import time_values
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side, quoted
+from counterflow.predicate.expression import Side, quoted
 from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.windows.times import time_values
+from counterflow.windows.vectors import Array
 
 DIRECTORY_SCHEMA = "directory STRING"
 CHUNK_KEY_SCHEMA = "id STRING"

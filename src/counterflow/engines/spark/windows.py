@@ -12,11 +12,11 @@ import pyarrow as pa
 from counterflow.engines.spark.blobs import BLOB_ROWS_MAX
 from counterflow.engines.spark.layout import padded_sides
 from counterflow.engines.spark.routing import SOURCE, TIE, has_row_windows
-from counterflow.kernels.store import Batch, WindowStore, passing, predicate_columns
-from counterflow.kernels.times import INT64, time_bounds, time_values
-from counterflow.kernels.vectors import Array
-from counterflow.spec.expression import Side
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.store import Batch, WindowStore, passing, predicate_columns
+from counterflow.windows.times import INT64, time_bounds, time_values
+from counterflow.windows.vectors import Array
 
 
 def clipped(time: int) -> int:

@@ -1,0 +1,88 @@
+"""A join of two tables whose nodes move one at a time, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.engines.local.arrivals import Arrivals
+from counterflow.engines.local.engine import join_tables
+from counterflow.engines.local.parallel import ParallelCore
+from counterflow.engines.simulated.options import Simulated
+from counterflow.protocols import words as w
+from counterflow.protocols.machine import Design
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.vectors import Array
+
+FED_MAX = 24  # tuples at once
+MOVES_MAX = 40  # between two batches
+COLLECTED = 0.1  # how often it is the collector's turn
+SMALL = (1, 2, 16)
+IN_FLIGHT = (16, 64, 256)
+
+
+class SimulatedCore(ParallelCore):
+    """The nodes of the local engine without their threads."""
+
+    def __init__(self, spec: JoinSpec, design: Design, chance: random.Random) -> None:
+        self._chance = chance
+        self._eager = [chance.random() ** 3 + 0.01 for _ in range(design.nodes)]  # some nodes are slow
+        self.pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        super().__init__(spec, design)
+
+    def _start_threads(self, pin: bool) -> None:
+        """There are none."""
+
+    def _push(self) -> None:
+        while not self.driver.push():
+            self.move()
+
+    def move(self) -> None:
+        """A node steps, or what was found is collected."""
+        if self._chance.random() < COLLECTED:
+            found = self.collect(0)
+            if found is not None:
+                self.pairs.append((found.left, found.right))
+            return
+        (k,) = self._chance.choices(range(self.design.nodes), self._eager)
+        if self.machine.step(self.machine.m, k) == w.NEEDS:
+            self.machine.attend(k)
+
+
+def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simulated) -> pa.Table:
+    def find_pairs(spec: JoinSpec, arrivals: Arrivals, _: object) -> tuple[Array, Array]:
+        chance, arrivals = random.Random(engine.seed), arrivals.numbered()
+        core = SimulatedCore(spec, _design(spec, engine, arrivals.window_rows(), chance), chance)
+        at = 0
+        while at < arrivals.total:
+            end = min(at + chance.randint(1, FED_MAX), arrivals.total)
+            core.feed(*arrivals.batch(at, end))
+            core.expire(*arrivals.horizons(end))
+            for _ in range(chance.randrange(MOVES_MAX)):
+                core.move()
+            at = end
+        core.finish()
+        while not core.finished:
+            core.move()
+        found = [np.concatenate(side) for side in zip(*core.pairs, strict=True)]
+        return arrivals.left.batch.rows[found[0]], arrivals.right.batch.rows[found[1]]
+
+    return join_tables(spec, left, right, engine.local, find_pairs)
+
+
+def _design(spec: JoinSpec, engine: Simulated, window_rows: tuple[int, int], chance: random.Random) -> Design:
+    """Sizes are small, so that nodes have to wait for each other."""
+    local = engine.local
+    return Design(
+        local.algorithm,
+        local.nodes,
+        layout=local.matrix,
+        batch_rows=chance.choice(SMALL),
+        in_flight=chance.choice(IN_FLIGHT),
+        outbox_rows=chance.choice(IN_FLIGHT),
+        ordered_output=spec.ordered,
+        expected_rows=window_rows,
+        nullable=spec.has_null_matches,
+    )

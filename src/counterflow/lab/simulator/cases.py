@@ -1,0 +1,109 @@
+"""Small joins to be run under many schedules: a case is all that decides the join, but not who moves when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.lab.simulator.window_forms import draw_form, draw_window
+from counterflow.protocols.machine import Design
+from counterflow.spec.join_spec import JoinSpec, build_spec
+
+ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
+NODES_MAX = 16
+PREDICATES = {
+    "equality": "l.k = r.k",
+    "band": "l.x BETWEEN r.x - 2 AND r.x + 2",
+    "inequality": "l.x < r.x",
+    "everything": "l.x + r.x >= 0",
+}
+SCHEMA = pa.schema({"t": pa.int64(), "k": pa.int64(), "x": pa.int64()})
+
+
+@dataclass(frozen=True)
+class Case:
+    """`seed` decides the tuples."""
+
+    algorithm: str
+    nodes: int = 2
+    layout: tuple[int, int] = (1, 1)  # DP-Join's
+    symmetric: bool = False  # handshake join's first form
+    ordered: bool = False  # ScaleJoin's second gate
+    batch_rows: int = 1
+    in_flight: int = 16
+    outbox_rows: int = 16
+    access: str = "scan"
+    predicate: str = "equality"
+    window: Any = 3  # as in a call
+    left_rows: int = 12
+    right_rows: int = 12
+    tight: bool = False  # rings begin small and grow when they must, which takes time
+    seed: int = 0
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        """Tuples in order of time, many at the same time."""
+        rng = np.random.default_rng(self.seed)
+        span = max(self.left_rows, self.right_rows) // 2 + 1
+        return _table(rng, self.left_rows, span), _table(rng, self.right_rows, span)
+
+    @property
+    def spec(self) -> JoinSpec:
+        return _spec(self.predicate, self.window)
+
+    def design(self, window_rows: tuple[int, int]) -> Design:
+        return Design(
+            self.algorithm,
+            self.nodes,
+            batch_rows=self.batch_rows,
+            layout=self.layout,
+            access=self.access,  # type: ignore[arg-type]
+            symmetric=self.symmetric,
+            in_flight=self.in_flight,
+            outbox_rows=self.outbox_rows,
+            ordered_output=self.ordered,
+            expected_rows=(0, 0) if self.tight else window_rows,
+            capacity_min=4,
+            wired=True,
+        )
+
+
+def _table(rng: np.random.Generator, count: int, span: int) -> pa.Table:
+    values = np.sort(rng.integers(0, span, count)), rng.integers(0, 3, count), rng.integers(0, 12, count)
+    return pa.table(dict(zip(SCHEMA.names, values, strict=True)), schema=SCHEMA)
+
+
+@cache
+def _spec(predicate: str, window: Any) -> JoinSpec:
+    return build_spec(SCHEMA, SCHEMA, where=PREDICATES[predicate], time="t", window=window)
+
+
+def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int | None = None) -> Case:
+    """Any small join; `nodes` where that is given."""
+    rng = random.Random(seed)
+    algorithm = algorithms[seed % len(algorithms)]
+    count = 1 if algorithm == "kang" else nodes or rng.choice([1, 2, 2, 3, 3, 4, 5, 6, 8, 11, NODES_MAX])
+    divisors = [d for d in range(1, count + 1) if count % d == 0]
+    rows_of_layout = rng.choice(divisors)
+    rows_max = rng.choice([14, 14, 14, 14, 40])  # rings come round several times only in long streams
+    return Case(
+        algorithm,
+        count,
+        layout=(rows_of_layout, count // rows_of_layout) if algorithm == "dpjoin" else (1, 1),
+        symmetric=algorithm == "handshake" and rng.random() < 0.3,
+        ordered=algorithm == "scalejoin" and rng.random() < 0.5,
+        batch_rows=rng.choice([1, 1, 2, 3, 8]),
+        in_flight=rng.choice([2, 4, 8, 32]),
+        outbox_rows=rng.choice([1, 2, 16]),
+        access=rng.choice(["auto", "scan"]),
+        predicate=rng.choice(list(PREDICATES)),
+        window=draw_window(draw_form(rng), rng),
+        left_rows=rng.randint(1, rows_max),
+        right_rows=rng.randint(1, rows_max),
+        tight=rng.random() < (0.3 if algorithm == "dpjoin" else 0.03),  # DP-Join's workers share rings
+        seed=seed,
+    )

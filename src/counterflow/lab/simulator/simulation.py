@@ -1,0 +1,182 @@
+"""A case set up in memory, to be run again and again, each time under another schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from counterflow.engines.local.arrivals import arrivals_of
+from counterflow.lab.replay.feeding import Feed
+from counterflow.lab.simulator import checks, schedules, stepping
+from counterflow.lab.simulator import run_words as s
+from counterflow.lab.simulator.cases import Case
+from counterflow.protocols import words as w
+from counterflow.protocols.incoming import address
+from counterflow.protocols.machine import Machine
+from counterflow.reference import reference_pairs
+from counterflow.windows.vectors import Array
+
+FORGETS = {"celljoin": checks.WHOLE, "handshake": checks.MOVE}
+CHOICES_MAX = 10_000_000  # a sprint of many nodes through short queues takes long
+TRACED_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who moves next: `kind` is one of `schedules.KINDS`."""
+
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.seed}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `trace`: who moved, and how many tuples a driver would release then."""
+
+    failure: int
+    detail: str
+    choices: int
+    pairs: int
+    trace: Array
+
+    @property
+    def ok(self) -> bool:
+        return self.failure == s.NOTHING
+
+
+class Simulation:
+    def __init__(self, case: Case, step: Any = None) -> None:
+        """`step`: another one than the algorithm's, to see that it is caught."""
+        self.case, self._step = case, step
+        spec = case.spec
+        left, right = case.tables()
+        self.arrivals = arrivals = arrivals_of(spec, left, right).numbered()
+        self.left, self.right = arrivals.left.batch, arrivals.right.batch
+        self.expected = np.zeros(len(self.left) * len(self.right), np.int64)
+        numbers = [np.argsort(batch.rows) for batch in (self.left, self.right)]
+        for le, ri, _ in reference_pairs(spec, left, right):
+            self.expected[numbers[0][le] * len(self.right) + numbers[1][ri]] = 1
+        self._set_up()
+
+    def _set_up(self) -> None:
+        case, spec = self.case, self.case.spec
+        window_rows = self.arrivals.window_rows()
+        self.machine = machine = Machine(spec.predicate, spec.parts, case.design(window_rows))
+        self.feed = feed = Feed(machine, self.left, self.right)
+        for segment in machine.segments.values():
+            segment.load_scan()
+        self.step = self._step or machine.step
+        nodes, wires = case.nodes, machine.wires
+        self.wires = np.array([[wire.sent, wire.received] for wire in wires], np.int64).reshape(-1, 2)
+        self.directions = np.array([0] * nodes + [1 if wire.rightwards else -1 for wire in wires] + [0, 0], np.int64)
+        actors = len(self.directions)
+        self.state, self.carried = np.zeros(s.STATE_WORDS, np.int64), np.zeros(len(wires), np.int64)
+        self.counts = np.zeros(len(self.expected), np.int64)
+        self.out = np.zeros(max(len(self.expected), 1) * w.RESULT_WORDS * 2, np.int64)
+        self.weights, self.lengths = (
+            np.zeros((schedules.PHASES, actors), np.int64),
+            np.zeros(schedules.PHASES, np.int64),
+        )
+        self.rules = rules = np.zeros(stepping.RULES, np.int64)
+        rules[stepping.WAY], rules[stepping.AHEAD] = feed.way, case.in_flight
+        rules[stepping.FORGETS] = FORGETS.get(case.algorithm, checks.OWN)
+        rules[stepping.BOTH] = case.algorithm == "handshake"
+        rules[stepping.ORDERED] = machine.m[w.GATE_OUT] != 0
+        rules[stepping.TOTAL], rules[stepping.RIGHTS] = feed.total, len(self.right)
+        rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, case.batch_rows
+        if case.algorithm == "handshake":
+            # Tuples leave the row when others push them on, so it may hold all of them; but at rest only live ones.
+            rules[stepping.AHEAD], rules[stepping.TIDY] = feed.total, 1
+        spare = rules[stepping.AHEAD] + 2 * case.batch_rows
+        if case.algorithm == "scalejoin":
+            # A node takes what has expired when it has time, and forgets it with its next batch: until then it holds
+            # what a queue of such messages can tell.
+            spare += 8 * case.in_flight * case.batch_rows
+        for side in (0, 1):
+            rules[stepping.MOST + side] = window_rows[side] + spare
+        self.m = machine.m
+        self._remember()
+
+    def _remember(self) -> None:
+        """The memory as it is now, to begin from it again."""
+        arrays = [self.m, self.feed.state]
+        for segment in self.machine.segments.values():
+            if segment.indexed:
+                arrays += [segment.heads, segment.pool]
+        self._saved = [array.copy() for array in arrays]
+        rows = [[address(a), address(b), a.size] for a, b in zip(self._saved, arrays, strict=True)]
+        self._copies = np.array(rows, np.int64)
+        self._grown = False
+
+    def run(self, schedule: Schedule) -> Outcome:
+        """From the beginning, under a schedule."""
+        kind = schedules.KINDS.index(schedule.kind)
+        self.state[:] = 0
+        self.state[s.RANDOM] = (schedule.seed * 0x9E3779B97F4A7C15 + 0x1234567) % (1 << 63)
+        schedules.make_schedule(kind, self.state, self.weights, self.lengths, self.case.nodes, self.directions)
+        self.rules[stepping.KIND] = kind
+        return self._run(np.zeros(TRACED_MAX, np.int64), 0)
+
+    def replay(self, trace: Array) -> Outcome:
+        """From the beginning: these moves, then everybody in turn."""
+        self.state[:] = 0
+        moves = np.zeros(max(TRACED_MAX, len(trace)), np.int64)
+        moves[: len(trace)] = trace
+        return self._run(moves, max(len(trace), 1))
+
+    def begin(self) -> None:
+        """All but the schedule is as at the beginning."""
+        if self._grown:
+            self._set_up_again()
+        stepping.copy_arrays(self._copies)
+        self.carried[:] = self.counts[:] = 0
+        self.state[s.LAST_RANK] = -1
+
+    def _run(self, trace: Array, replayed: int) -> Outcome:
+        self.begin()
+        run = stepping.scheduler(self.step)
+        arguments = (*self.arguments, self.weights, self.lengths, trace, replayed)
+        while (ended := run(*arguments)) == stepping.NEEDS:
+            self.attend(int(self.state[s.FAILED_AT]))
+            self.state[s.REPLAYED] -= replayed > 0  # the same choice again
+        failure = int(self.state[s.FAILURE]) if ended == stepping.FAILED else s.NOTHING
+        choices = int(self.state[s.CHOICES]) + (ended == stepping.FAILED)
+        return Outcome(failure, self.detail(failure), choices, int(self.state[s.PAIRS]), trace[:choices])
+
+    def attend(self, k: int) -> None:
+        """Give a node what it needs."""
+        self.machine.attend(k)
+        self._grown = True
+
+    def _set_up_again(self) -> None:
+        """After a node has got more room: its old arrays are gone."""
+        state, weights, lengths, kind = self.state, self.weights, self.lengths, self.rules[stepping.KIND]
+        self._set_up()
+        self.state[:], self.weights[:], self.lengths[:], self.rules[stepping.KIND] = state, weights, lengths, kind
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of the compiled functions in `stepping`."""
+        feed = self.feed
+        return (
+            self.m, self.state, self.rules, feed.heads, feed.lanes, feed.state, feed.ends, feed.totals, self.wires,
+            self.carried, self.out, self.expected, self.counts,
+        )  # fmt: skip
+
+    def detail(self, failure: int) -> str:
+        if failure == s.NOTHING:
+            return ""
+        text = s.MEANINGS[failure]
+        if failure in (s.WRONG_PAIR, s.TWICE, s.TOO_LATE, s.OUT_OF_ORDER):
+            text += ": left {}, right {}".format(*divmod(int(self.state[s.FAILED_WITH]), len(self.right)))
+        elif failure == s.MISSED:
+            missed = np.flatnonzero((self.expected != 0) & (self.counts == 0))
+            text += ": left {}, right {}".format(*divmod(int(missed[0]), len(self.right)))
+        elif failure == s.EXPIRED_EARLY:
+            text += f": node {int(self.state[s.FAILED_AT])}"
+        return text

@@ -1,0 +1,163 @@
+"""Access paths: which stored rows a probe has to look at.
+
+A path only narrows the candidates; the whole predicate is checked on each of them. `choose_path` says which keys
+of the predicate are used. Compiled windows (`windows.compiled`) index all of them; before a join is large enough
+to be compiled, one sorted index over the window serves, of the hashes or of one bounded key. Either way a probe
+that an index would not help scans its window range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from counterflow.predicate.expression import Expression, Side, opposite
+from counterflow.predicate.split import Equality, Inequality, Split
+from counterflow.windows.evaluate import Columns
+from counterflow.windows.keys import as_float, computed, equality_hashes, key_bounds
+from counterflow.windows.vectors import Array
+
+BANDS_MAX = 2  # band keys that an index combines
+
+
+@dataclass(frozen=True)
+class SortedIndex:
+    """Row numbers in the order of their keys; rows whose key is NULL are left out."""
+
+    keys: Array
+    rows: Array
+
+
+@dataclass(frozen=True)
+class AccessPath:
+    """The keys by which rows of the stored side are found."""
+
+    stored: Side
+    equalities: tuple[Equality, ...] = ()
+    bands: tuple[Inequality, ...] = ()  # each of another key
+    inequalities: tuple[Inequality, ...] = ()  # all that bound a key, the bands among them
+
+    @property
+    def name(self) -> str:
+        parts = []
+        if self.equalities:
+            parts.append(f"hash on {', '.join(str(e.key(self.stored)) for e in self.equalities)}")
+        if self.bands:
+            parts.append(f"band on {', '.join(str(b.key(self.stored)) for b in self.bands)}")
+        if not parts and self.inequalities:
+            parts.append(f"range on {self.bounded_key}")
+        return ", then ".join(parts) or "scan"
+
+    # --- the sorted index of a window that is not compiled: by hash, or by the key that has most bounds
+
+    @property
+    def bounded_key(self) -> Expression:
+        by_key = self._by_key()
+        return max(by_key, key=lambda k: _bound_count(by_key[k]))
+
+    def _by_key(self) -> dict[Expression, list[Inequality]]:
+        by_key: dict[Expression, list[Inequality]] = {}
+        for inequality in self.inequalities:
+            by_key.setdefault(inequality.key(self.stored), []).append(inequality)
+        return by_key
+
+    def sorted_index(self, columns: Columns, n: int) -> SortedIndex | None:
+        """The index over rows of the stored side; None where there is no key, or a row has no value for it."""
+        if self.equalities:
+            hashed = equality_hashes(self.equalities, self.stored, columns, n)
+            return None if hashed is None else _sorted_index(*hashed)
+        if not self.inequalities:
+            return None
+        key = computed(self.bounded_key, self.stored, columns, n)
+        if key is None:
+            return None
+        rounds = any(i.rounds != "exact" for i in self._by_key()[self.bounded_key])
+        return _sorted_index(as_float(key) if rounds or key.values.dtype == object else key.values, key.mask())
+
+    def ranges(self, index: SortedIndex, columns: Columns, n: int) -> tuple[Array, Array] | None:
+        """For each probing row, the range of the index that holds its candidates."""
+        probing = opposite(self.stored)
+        if self.equalities:
+            hashed = equality_hashes(self.equalities, probing, columns, n)
+            if hashed is None:
+                return None
+            begin, end = (np.searchsorted(index.keys, hashed[0], side) for side in ("left", "right"))
+            return begin, np.where(hashed[1], end, begin)
+        begin, end = np.zeros(n, np.int64), np.full(n, len(index.keys), np.int64)
+        in_float = index.keys.dtype == np.float64
+        has_nan = bool(in_float and len(index.keys) and np.isnan(index.keys[-1]))
+        for inequality in self._by_key()[self.bounded_key]:
+            key = computed(inequality.key(probing), probing, columns, n)
+            if key is None:
+                return None
+            low, high = key_bounds(inequality, self.stored, key, probing in inequality.nan_sides, in_float)
+            if has_nan and self.stored in inequality.nan_sides:
+                low = high = None
+            if low is not None:
+                begin = np.maximum(begin, np.searchsorted(index.keys, low, "left"))
+            if high is not None:
+                end = np.minimum(end, np.searchsorted(index.keys, high, "right"))
+            end = np.where(key.mask(), end, begin)
+        return begin, np.maximum(begin, end)
+
+
+class SortedRuns:
+    """A sorted index of a window in runs: new rows are a run, and runs of about the same size become one.
+
+    So a row is sorted again once for each doubling, and there are few runs. `usable` is False once a row has no
+    value for the key: then every row in the window is a candidate.
+    """
+
+    def __init__(self, path: AccessPath) -> None:
+        self.path = path
+        self.runs: list[SortedIndex] = []  # with the rows' numbers in the window
+        self.next = 0
+        self.usable = bool(path.equalities or path.inequalities)
+
+    def append(self, columns: Columns, first: int, begin: int, end: int) -> None:
+        """Rows with the numbers from `begin` to `end`, where those before `first` have expired."""
+        index = self.path.sorted_index(columns, end - begin)
+        self.next = end
+        if index is None:
+            self.usable, self.runs = False, []
+            return
+        self.runs.append(SortedIndex(index.keys, index.rows + begin))
+        while len(self.runs) > 1 and len(self.runs[-2].rows) <= 2 * len(self.runs[-1].rows):
+            self.runs[-2:] = [_merged(self.runs[-2], self.runs[-1], first)]
+
+    def ranges(self, columns: Columns, n: int) -> list[tuple[SortedIndex, Array, Array]] | None:
+        """For each run, where each probing row's candidates are; None if that cannot be told."""
+        found = []
+        for run in self.runs:
+            ranges = self.path.ranges(run, columns, n)
+            if ranges is None:
+                return None
+            found.append((run, *ranges))
+        return found if self.usable else None
+
+
+def _merged(a: SortedIndex, b: SortedIndex, first: int) -> SortedIndex:
+    keys, rows = np.concatenate([a.keys, b.keys]), np.concatenate([a.rows, b.rows])
+    alive = rows >= first
+    keys, rows = keys[alive], rows[alive]
+    order = np.argsort(keys, kind="stable")
+    return SortedIndex(keys[order], rows[order])
+
+
+def _sorted_index(keys: Array, usable: Array) -> SortedIndex:
+    rows = np.flatnonzero(usable)
+    order = np.argsort(keys[rows], kind="stable")
+    return SortedIndex(keys[rows][order], rows[order])
+
+
+def choose_path(split: Split, stored: Side) -> AccessPath:
+    """All equalities, the first bands with keys of their own, and every inequality for the scan."""
+    bands = {band.key(stored): band for band in reversed(split.bands)}
+    chosen = tuple(band for band in split.bands if bands[band.key(stored)] is band)[:BANDS_MAX]
+    return AccessPath(stored, tuple(split.equalities), chosen, tuple(split.inequalities))
+
+
+def _bound_count(inequalities: Sequence[Inequality]) -> int:
+    return any(i.low is not None for i in inequalities) + any(i.high is not None for i in inequalities)

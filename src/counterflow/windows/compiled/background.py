@@ -1,0 +1,180 @@
+"""Kernels made ready beside a running join: it goes on with numpy, and changes over when they are there.
+
+    driver     numpy ... numpy ... numpy ... numpy | compiled
+    thread                wait .................... load
+    child                 compile into the cache
+
+Compiling is mostly Python, which would take every other turn from the join's own threads: so a process of its own
+compiles into the cache, and the thread here only loads. Where there is no cache, or no process to be had, the thread
+compiles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from counterflow.jit import cache_directory
+from counterflow.predicate.expression import Expression
+from counterflow.windows.access import AccessPath
+from counterflow.windows.compiled.compiled_predicate import Access, CompiledPredicate
+from counterflow.windows.compiled.predicate_source import NotCompilable
+
+EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
+CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
+NICENESS = 5  # of the child: the join comes first
+NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
+# The first line that the child reads says where its modules are; with -P the current folder is not among them.
+CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
+    "from counterflow.windows.compiled.background import compile_what_is_asked; compile_what_is_asked()"
+)
+
+
+class BackgroundCompiler:
+    """Compiles a predicate for windows with these paths: one for the columns without NULLs, one for those with them.
+
+    One thread asks `ready`; any may `close`.
+    """
+
+    def __init__(self, paths: Sequence[AccessPath], predicate: Expression, access: Access) -> None:
+        self.paths, self.predicate, self.access = tuple(paths), predicate, access
+        self.threads: dict[bool, threading.Thread] = {}
+        self._ready: set[bool] = set()
+        self._failures: dict[bool, BaseException] = {}
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._closed = self._warned = False
+
+    def ready(self, nullable: bool) -> bool:
+        """Return whether the kernels are loaded; the first call begins with it. Raise NotCompilable if they cannot be.
+
+        An error that nobody expected is said in a warning, because the join is slower from then on.
+        """
+        if nullable in self._failures:
+            error = self._failures[nullable]
+            if not (isinstance(error, NotCompilable) or self._warned):
+                self._warned = True
+                warnings.warn(
+                    f"the predicate could not be compiled ({type(error).__name__}: {error}): the join goes on with "
+                    "numpy, which is slower",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            raise NotCompilable(str(error)) from error
+        if nullable not in self.threads and not self._closed:
+            _compilers.add(self)
+            thread = threading.Thread(target=self._prepare, args=(nullable,), name="counterflow compiler", daemon=True)
+            self.threads[nullable] = thread
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread to be had
+                self._failures[nullable] = error
+        return nullable in self._ready
+
+    def close(self) -> None:
+        """Stop, without waiting: the child is ended at once, the thread when it is done with its kernel."""
+        self._closed = True
+        for child in self._children:
+            child.kill()
+
+    # --- the thread
+
+    def _prepare(self, nullable: bool) -> None:
+        child = None
+        try:
+            kernels = kernels_of(self.paths, self.predicate, self.access, nullable)
+            child = self._start_child(nullable)
+            if child is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(CHILD_SECONDS)  # what it could not do is done here
+                child.kill()
+            for kernel, name in kernels:
+                if self._closed:
+                    return
+                getattr(kernel, name)
+            self._ready.add(nullable)
+        except BaseException as error:  # it belongs to the join
+            self._failures[nullable] = error
+        finally:
+            if child is not None:
+                child.kill()
+                with contextlib.suppress(OSError):  # of what it has not read
+                    child.communicate()
+
+    def _start_child(self, nullable: bool) -> subprocess.Popen[bytes] | None:
+        """Return a process that compiles into the cache, or None where that cannot be."""
+        folder = cache_directory()
+        if folder is None or not sys.executable:
+            return None
+        request = pickle.dumps((self.paths, self.predicate, self.access, nullable))
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-c", CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "COUNTERFLOW_CACHE_DIR": str(folder)},
+            )
+        except OSError:  # no process to be had
+            return None
+        self._children.append(child)
+        if self._closed:
+            child.kill()
+        assert child.stdin is not None
+        header = json.dumps([path for path in sys.path if isinstance(path, str)]).encode()
+        with contextlib.suppress(OSError):  # it has ended already
+            child.stdin.write(header + b"\n" + len(request).to_bytes(8, "little") + request)
+            child.stdin.flush()  # and it stays open: its end tells the child that this process is gone
+        return child
+
+
+def kernels_of(
+    paths: Sequence[AccessPath], predicate: Expression, access: Access, nullable: bool
+) -> list[tuple[Any, str]]:
+    """Return the kernels that windows with these paths need, each as its owner and its name there."""
+    found = [CompiledPredicate(path, predicate, access, nullable) for path in paths]
+    return [(one.kernels, name) for one in found for name in NEEDED[one.access]]
+
+
+def compile_what_is_asked() -> None:
+    """Run the child: compile what standard input asks for, and end when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, which means the parent
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    asked = sys.stdin.buffer
+    request = pickle.loads(asked.read(int.from_bytes(asked.read(8), "little")))
+    threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
+    for kernel, name in kernels_of(*request):
+        getattr(kernel, name)
+    os._exit(0)
+
+
+def _end_with(parent: Any) -> None:
+    parent.read(1)
+    os._exit(1)
+
+
+_compilers: weakref.WeakSet[BackgroundCompiler] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """LLVM must not be at work while the process ends."""
+    compilers = list(_compilers)
+    for compiler in compilers:
+        compiler.close()
+    for compiler in compilers:
+        for thread in list(compiler.threads.values()):
+            if thread.ident is not None:
+                thread.join(EXIT_SECONDS)

@@ -1,0 +1,231 @@
+"""A predicate for compiled code, with rows of one side stored: its kernels, and what they need of each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from counterflow.errors import OptionError
+from counterflow.predicate.expression import Column, Expression, Side, opposite
+from counterflow.predicate.split import Inequality
+from counterflow.windows.access import AccessPath
+from counterflow.windows.compiled.build import Kernels, Shape
+from counterflow.windows.compiled.predicate_source import NotCompilable, column_dtype, compile_predicate
+from counterflow.windows.evaluate import Columns
+from counterflow.windows.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
+from counterflow.windows.vectors import Array, Vector
+
+Access = Literal["auto", "index", "scan", "prefilter", "merge"]
+BASIC_BLOCK = 128  # rows, as in handshake join's first report
+NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
+SAMPLE = 4096  # keys that tell how large a grid's cells should be
+CODES = 250  # of 256 grid cells that a byte tells apart
+
+
+def kernel_array(vector: Vector) -> Array:
+    """A column as kernels hold it: in its own width, contiguous, and writable (numba tells these types apart)."""
+    dtype = column_dtype(vector.type)
+    values = vector.values
+    if dtype is None or values.dtype == object:
+        return values
+    return np.require(values, dtype, ["C", "W", "A"])
+
+
+@dataclass
+class Keyed:
+    """Rows of one side with what kernels need of them."""
+
+    hashes: Array
+    keys: Array
+    usable: Array
+    columns: tuple[Array, ...]
+
+
+class CompiledPredicate:
+    """Raises NotCompilable where there is nothing to compile, or later for values that kernels cannot hold.
+
+    `narrow` leaves out the conditions whose columns might have such values, and compiles what there is: then it never
+    raises, and every pair in the window may be a candidate. `basic_block`: rows in a block that `access="merge"` sorts.
+    """
+
+    def __init__(
+        self,
+        path: AccessPath,
+        predicate: Expression,
+        access: Access,
+        nullable: bool,
+        narrow: bool = False,
+        basic_block: int = BASIC_BLOCK,
+    ) -> None:
+        if access == "merge" and not path.bands:
+            raise OptionError(
+                "access='merge' sorts by the key of a band, and the predicate has none: add one, such as "
+                "abs(l.x - r.x) <= 10, or leave access= out"
+            )
+        self.path, self.nullable = path, nullable
+        accept = compile_predicate(predicate, nullable, narrow)
+        self.constants = tuple(accept.constants)
+        self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
+        if narrow:  # nothing is kept beside the columns of compiled conditions
+            self.scan_keys = [i for i in self.scan_keys if i.key(path.stored) in accept.columns[path.stored]]
+        if access != "merge":
+            basic_block = 0
+        if access in ("auto", "index", "merge"):
+            access = "index" if path.equalities or path.bands else "scan"
+        if access == "prefilter" and len(path.bands) < 2:
+            access = "scan"
+        self.access = access
+        if access == "scan" and not narrow and not any(accept.columns.values()):
+            raise NotCompilable("no condition has a compiled form")
+        probing = opposite(path.stored)
+        self.scan_columns = [key for i in self.scan_keys if isinstance(key := i.key(path.stored), Column)]
+        scan_keys = tuple(
+            (np.dtype(column_dtype(column.type)).str[1:], _form(inequality, path.stored))
+            for column, inequality in zip(self.scan_columns, self.scan_keys, strict=True)
+        )
+        hashed = bool(path.equalities) and not accept.complete
+        columns = {side: tuple(found) for side, found in accept.columns.items()}
+        shape = Shape(
+            probing,
+            columns[probing],
+            columns[path.stored],
+            nullable,
+            hashed,
+            len(path.bands),
+            scan_keys,
+            tuple(self.scan_columns),
+            basic_block,
+        )
+        self.kernels = Kernels(shape, accept)
+
+    @property
+    def extra(self) -> list[str]:
+        """The columns that kernels need besides the predicate's own."""
+        return ["nulls"] * self.nullable + ["hash"] * self.kernels.shape.hashed
+
+    def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> Keyed:
+        """Keys and columns of some rows. `arrays` has their columns as `kernel_array`s."""
+        shape = self.kernels.shape
+        hashes, usable = np.zeros(n, np.uint64), np.full(n, BY_KEY, np.uint8)
+        if self.path.equalities:
+            hashed = equality_hashes(self.path.equalities, side, columns, n)
+            if hashed is None:
+                usable[:] = ANYWHERE
+            else:
+                hashes = np.require(hashed[0], np.uint64, ["C", "W"])
+                usable[~hashed[1]] = NOWHERE
+        keys = np.zeros((len(self.path.bands), n), np.float64)
+        for k, band in enumerate(self.path.bands):
+            key = computed(band.key(side), side, columns, n)
+            if key is None:
+                usable[usable == BY_KEY] = ANYWHERE
+            else:
+                keys[k] = as_float(key)
+                if key.valid is not None:
+                    usable[~key.valid] = NOWHERE
+        wanted = shape.stored_columns if side == self.path.stored else shape.probe_columns
+        extra: tuple[Array, ...] = ()
+        if self.nullable:
+            extra += (null_bits(wanted, columns, n),)
+        if shape.hashed:  # 0 where the key has no value
+            extra += (np.where(usable == ANYWHERE, np.uint64(0), np.maximum(hashes, np.uint64(1))),)
+        found = tuple(arrays[column.name] for column in wanted)
+        if any(array.dtype == object for array in found):
+            raise NotCompilable("a number needs more than 64 bits")
+        return Keyed(hashes, keys, usable, found + extra)
+
+    def band_table(self, keys: Array) -> Array:
+        """What `places` needs of each band. A cell is as wide as the band, so a probe meets two or three of them."""
+        stored, probing = self.path.stored, opposite(self.path.stored)
+        table = np.zeros((len(self.path.bands), 7))
+        for k, band in enumerate(self.path.bands):
+            low, high = (float(b) for b in stored_range(band, stored) if b is not None)
+            magnitude = band.magnitude + abs(low) + abs(high)
+            size, spread = _typical(keys[k])
+            width = max(high - low, 0.0) + 2 * SLACK[band.rounds] * (size + magnitude)
+            if self.access == "prefilter":
+                width = max(width, spread / CODES)
+            width = width or spread / 2**20 or 1.0
+            nan = (probing in band.nan_sides, stored in band.nan_sides)
+            table[k] = (low, high, magnitude, SLACK[band.rounds], 1 / width, *nan)
+        return table
+
+    def scan_bounds(self, columns: Columns, n: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """What the scan's vector instructions test, for each of the scan keys and each probing row."""
+        found = [_scan_bounds(i, self.path.stored, columns, n) for i in self.scan_keys]
+        return tuple(low for low, _ in found), tuple(high for _, high in found)
+
+    @property
+    def no_bounds(self) -> list[Any]:
+        """The values of both `scan_bounds` with which the scan tests nothing."""
+        ends = [_ends(np.dtype(dtype)) for dtype, _ in self.kernels.shape.scan_keys]
+        return [low for low, _ in ends] + [high for _, high in ends]
+
+
+def _ends(dtype: Any) -> tuple[Any, Any]:
+    """Between which all values of a column lie; for floats, what binds nothing."""
+    return (np.nan, np.nan) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _typical(keys: Array) -> tuple[float, float]:
+    """How large keys are, and over what range they spread; outliers are left out."""
+    finite = keys[:SAMPLE][np.isfinite(keys[:SAMPLE])]
+    if not len(finite):
+        return 0.0, 0.0
+    low, high = np.quantile(finite, [0.02, 0.98])
+    return float(max(abs(low), abs(high))), float(high - low)
+
+
+def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
+    """Whether vector instructions can compare the column itself."""
+    if not isinstance(key, Column) or key.type.is_decimal:
+        return False
+    return key.type.is_float or (inequality.rounds == "exact" and column_dtype(key.type) is not None)
+
+
+def _form(inequality: Inequality, stored: Side) -> str:
+    low, high = stored_range(inequality, stored)
+    return "band" if low is not None and high is not None else "low" if high is None else "high"
+
+
+def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int) -> tuple[Array, Array]:
+    """Where the stored column lies, in its own type; too wide rather than too narrow.
+
+    For integers the least and the greatest value; for floats the one bound, or, to save a comparison, the middle and
+    the greatest distance from it. NaN binds nothing.
+    """
+    probing = opposite(stored)
+    dtype: Any = column_dtype(inequality.key(stored).type)
+    floating = dtype.kind == "f"
+    key = computed(inequality.key(probing), probing, columns, n)
+    low: Array | None = None
+    high: Array | None = None
+    if key is not None and (floating or key.values.dtype != object):
+        low, high = key_bounds(inequality, stored, key, probing in inequality.nan_sides, floating)
+    if not floating:
+        least, most = _ends(dtype)
+        low, high = (np.full(n, end) if bound is None else bound for bound, end in ((low, least), (high, most)))
+        lower, upper = (np.minimum(np.maximum(b, least), most).astype(dtype) for b in (low, high))
+        return lower, upper
+    with np.errstate(over="ignore", invalid="ignore"):
+        if low is None or high is None:
+            only = low if low is not None else high
+            if only is None:
+                return np.full(n, np.nan, dtype), np.full(n, np.nan, dtype)
+            rounded = np.nextafter(only.astype(dtype), dtype.type(np.inf if low is None else -np.inf))
+            return rounded, rounded
+        middle = (low / 2 + high / 2).astype(dtype)
+        distance = np.maximum(high - middle, middle - low) * (1 + 16 * float(np.finfo(dtype).eps))
+        return middle, np.nextafter(distance.astype(dtype), dtype.type(np.inf))
+
+
+def null_bits(columns: tuple[Column, ...], vectors: Columns, n: int) -> Array:
+    """A bit for each column of a row that is NULL."""
+    bits = np.zeros(n, np.uint64)
+    for i, column in enumerate(columns):
+        valid = vectors[column.name].valid
+        if valid is not None:
+            bits |= np.where(valid, np.uint64(0), np.uint64(1 << i))
+    return bits

@@ -1,0 +1,266 @@
+"""A window that compiled code searches: the index over a ring's rows, and the scan of the ring itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice, pairwise
+from types import ModuleType
+
+import numpy as np
+
+from counterflow.predicate.expression import Expression
+from counterflow.windows.access import AccessPath
+from counterflow.windows.compiled import forking  # noqa: F401  from here on forks wait for the compiler
+from counterflow.windows.compiled.build import Shape
+from counterflow.windows.compiled.compiled_predicate import ANYWHERE, Access, CompiledPredicate, Keyed
+from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.evaluate import Columns
+from counterflow.windows.pair_buffers import PAIRS_MAX, Pairs
+from counterflow.windows.row_ring import Ring, of_predicate
+from counterflow.windows.vectors import Array
+
+STATUS = 8
+AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
+CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
+CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
+EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
+PART_COMPARISONS = 1 << 24  # worth a thread: some 2 ms of scanning
+TASK_COMPARISONS, TASK_PROBES = 1 << 27, 1 << 13  # of one call at most: nobody can interrupt it
+PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
+BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
+GROUP = 512  # rows that the prefilter tests at once
+
+
+class CompiledWindow(CompiledPredicate):
+    """Searches a ring. Raises NotCompilable where it cannot: then the window is searched without it."""
+
+    def __init__(
+        self, ring: Ring, path: AccessPath, predicate: Expression, access: Access, nullable: bool, threads: int
+    ) -> None:
+        super().__init__(path, predicate, access, nullable)
+        self.ring, self.threads = ring, threads
+        self.bands: Array | None = None
+        self.numbers = np.empty(64, np.int64)  # of buckets, while rows are appended
+        self.heads = self.records = self.pool = np.empty(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self.heads.nbytes + self.records.nbytes
+
+    def stored_columns(self, part: slice) -> tuple[Array, ...]:
+        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns] + self.extra
+        return tuple(self.ring.columns[name][part] for name in names)
+
+    # --- rows in
+
+    def append(self, rows: Keyed, begin: int) -> None:
+        """Rows that are in the ring from number `begin` on go into the index."""
+        n, shape = len(rows.usable), self.kernels.shape
+        for name, values in zip(self.extra, rows.columns[len(shape.stored_columns) :], strict=True):
+            self.ring.write(name, begin, values)
+        if self.access == "prefilter":
+            self._append_codes(rows, begin)
+        if self.access != "index":
+            return
+        if self.bands is None:
+            self._start(rows)
+        assert self.bands is not None
+        kernel, done = self.kernels.index, 0
+        while True:
+            done = kernel.append(
+                done, n, rows.hashes, rows.keys, rows.usable, self.bands, rows.columns,
+                self.heads, self.records, self.pool, self.numbers, self.ring.first, begin,
+            )  # fmt: skip
+            if done == n:
+                return
+            self.records = _grown(self.records, len(self.records) * 3 // 2)
+
+    def _start(self, rows: Keyed) -> None:
+        """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
+        self.bands = self.band_table(rows.keys)
+        self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.ring.capacity)
+
+    # --- the prefilter's bytes
+
+    def _append_codes(self, rows: Keyed, begin: int) -> None:
+        if self.bands is None:
+            self.bands = self.band_table(rows.keys)
+        wild = self.bands[:, 6] != 0
+        if (rows.usable == ANYWHERE).any() or np.isnan(rows.keys[wild]).any():
+            raise NotCompilable("what may match anything has no byte")
+        for k in (0, 1):
+            codes = np.empty(rows.keys.shape[1], np.uint8)
+            self.kernels.prefilter.codes_of(rows.keys, self.bands, k, codes)
+            self.ring.write(f"code{k}", begin, codes)
+
+    def code_ranges(self, probes: Keyed) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        lower, width = np.empty((2, 2, len(probes.usable)), np.uint8)
+        for k in (0, 1):
+            self.kernels.prefilter.code_ranges(probes.keys, self.bands, k, lower[k], width[k])
+        width[:, probes.usable == ANYWHERE] = 255
+        return tuple(lower), tuple(width)
+
+    # --- probes
+
+    def probe(self, rows: Keyed, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Task]:
+        """Tasks with some pairs each, or none: numbers of probing rows, and of stored rows from `oldest` to `newest`.
+
+        Where there is no index, only the probes of `scanned` are searched for. A task comes back after at most some
+        tenths of a second, so that the caller can stop.
+        """
+        if self.access != "scan" and self.bands is None:
+            return
+        everyone = len(rows.usable)
+        n = everyone if self.access == "index" else len(scanned)
+        comparisons = n * (PROBE_COMPARISONS if self.access == "index" else len(self.ring))
+        threads = min(self.threads, max(comparisons // PART_COMPARISONS, 1), max(n, 1))
+        parts = min(max(threads, -(-comparisons // TASK_COMPARISONS), -(-n // TASK_PROBES)), max(n, 1))
+        cuts = [n * part // parts for part in range(parts + 1)]
+        bounds = ScanBounds(self, columns, rows, everyone)
+        to_come = (Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts))
+        tasks = list(islice(to_come, threads))
+        while tasks:
+            if len(tasks) == 1:
+                tasks[0].step()
+            else:
+                list(_pool(threads).map(Task.step, tasks))
+            yield from tasks
+            tasks = [task for task in tasks if not task.done]
+            tasks += islice(to_come, threads - len(tasks))
+
+
+class ScanBounds:
+    """What the scan's vector instructions test; computed when the first probe is scanned."""
+
+    def __init__(self, window: CompiledWindow, columns: Columns, rows: Keyed, n: int) -> None:
+        self.window, self.columns, self.rows, self.n = window, columns, rows, n
+        self._found: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None
+
+    def get(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        if self._found is None:
+            window = self.window
+            if window.access == "prefilter":
+                self._found = window.code_ranges(self.rows)
+            else:
+                self._found = window.scan_bounds(self.columns, self.n)
+        return self._found
+
+
+@dataclass
+class Task:
+    """Some probes on their way through the index, and those that it leaves over through the scan."""
+
+    window: CompiledWindow
+    rows: Keyed
+    bounds: ScanBounds
+    oldest: Array
+    newest: Array
+    scanned: Array
+    begin: int
+    end: int
+    pairs: Pairs = field(default_factory=Pairs)
+    unsure: bool = False
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def step(self) -> None:
+        """Find pairs until the buffer is full or all are found."""
+        self.pairs.count, self.unsure = 0, False
+        self.done = next(self._steps, None) is None
+
+    def _run(self) -> Iterator[bool]:
+        """Yields True whenever the buffer should be emptied."""
+        window, rows = self.window, self.rows
+        over = self.scanned[self.begin : self.end]
+        if window.access == "index":
+            kernel, status = window.kernels.index, np.zeros(STATUS, np.int64)
+            status[AT] = self.begin
+            chains = np.empty(CHAINS, np.int64)
+            over = np.empty(self.end - self.begin, np.int64)
+            while True:
+                status[FOUND] = self.pairs.count
+                kernel.probe(
+                    self.end, rows.hashes, rows.keys, rows.usable, window.bands, self.oldest, self.newest,
+                    rows.columns, window.constants, window.heads, window.records, window.ring.first, chains,
+                    self.pairs.probes, self.pairs.rows, over, status,
+                )  # fmt: skip
+                if not (yield from self._after(status, finished=status[AT] == self.end and status[WAITING] == 0)):
+                    break
+            over = over[: status[LEFT_OVER]].copy()
+        if len(over):
+            for begin, at in window.ring.spans("at"):
+                yield from self._scan(over, begin, len(at))
+
+    def _scan(self, chosen: Array, begin: int, n: int) -> Iterator[bool]:
+        window, ring = self.window, self.window.ring
+        slot = begin & (ring.capacity - 1)
+        part = slice(slot, slot + n)
+        begins = np.maximum(self.oldest[chosen] - begin, 0)
+        ends = np.minimum(self.newest[chosen] + 1 - begin, n)
+        lower, upper = self.bounds.get()
+        stored = window.stored_columns(part)
+        status = np.zeros(STATUS, np.int64)
+        kernel: ModuleType
+        if window.access == "prefilter":
+            kernel, names = window.kernels.prefilter, ["code0", "code1"]
+            marks = np.empty(GROUP, np.uint8)
+            extra: tuple[Array, ...] = (marks, marks.view(np.uint64))
+        else:
+            kernel, extra = window.kernels.scan, ()
+            names = [of_predicate(column.name) for column in window.scan_columns]
+        keys = tuple(ring.columns[name][part] for name in names)
+        while True:
+            status[FOUND] = self.pairs.count
+            self.pairs.reserve(kernel.BLOCK + 1)
+            kernel.scan(
+                chosen, begins, ends, keys, lower, upper, self.rows.columns, begin, n, stored, window.constants,
+                *extra, self.pairs.probes, self.pairs.rows, status,
+            )  # fmt: skip
+            if not (yield from self._after(status, finished=status[AT_BLOCK] >= n)):
+                return
+
+    def _after(self, status: Array, finished: bool) -> Generator[bool, None, bool]:
+        """After a call: hand out the pairs, or make room for more. Returns whether the call must be repeated."""
+        self.pairs.count = int(status[FOUND])
+        self.unsure |= bool(status[UNSURE])
+        if finished:
+            return False
+        if self.pairs.count >= PAIRS_MAX // 2:
+            status[UNSURE] = 0
+            yield True
+        else:
+            self.pairs.reserve(max(int(status[WAITING]), len(self.pairs.probes) - self.pairs.count) + 2)
+        return True
+
+
+def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
+    """`heads`, `records` and `pool` of an index for a ring of this capacity."""
+    pool = np.full(40, -1, np.int64)
+    if shape.index == "sorted_blocks":  # one block more than the window needs, one place more in each
+        size = (-(-capacity // shape.basic_block) + 1) * (shape.basic_block + 1)
+        return np.full(size, np.inf).view(np.int64), np.empty(size, shape.record), pool
+    if shape.index == "grid_index":
+        pool[0] = pool[32] = 0
+        return np.zeros(capacity + 1, np.int64), np.empty(BLOCK_SPARE * capacity, shape.record), pool
+    return np.full(CHAINS_PER_ROW * capacity + 1, EMPTY), np.empty(capacity, shape.record), pool
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its threads
+
+
+def _grown(records: Array, capacity: int) -> Array:
+    grown = np.empty(capacity, records.dtype)
+    grown[: len(records)] = records
+    return grown

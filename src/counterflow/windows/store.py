@@ -1,0 +1,416 @@
+"""The window store: one side's live tuples, with append, probe and expire. All engines use it.
+
+A row has a coordinate `at`; a probing row has the range of coordinates that are in its window. What a
+coordinate is, its engine decides: the ordinal in the stream where tuples come in order (then one comparison
+serves duration, row and mixed windows alike), or the time where they come as they come.
+
+A small window is searched with numpy. Once it is worth it, the predicate is compiled; the answer is the same.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.errors import EvaluationError, StateError
+from counterflow.predicate.expression import Expression, Side, columns_of, quoted
+from counterflow.predicate.split import Split
+from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
+from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
+from counterflow.windows.compiled.compiled_window import CompiledWindow
+from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.evaluate import Columns, matches, one_sided
+from counterflow.windows.row_ring import Ring, of_predicate, validity_of
+from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
+
+CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
+COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
+COMPILE_AFTER_CANDIDATES = 1 << 26
+SCANNED_MEANWHILE = 512  # rows that a compiled scan looks at while numpy checks one candidate
+UNSELECTIVE_MAX = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one side: the predicate's columns, a row id and a coordinate each; while probing, a range too."""
+
+    side: Side
+    columns: Columns
+    rows: Array
+    at: Array
+    low: Array
+    high: Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Array | slice) -> Batch:
+        columns = {name: column.take(index) for name, column in self.columns.items()}
+        return Batch(self.side, columns, self.rows[index], self.at[index], self.low[index], self.high[index])
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        return {name: kernel_array(vector) for name, vector in self.columns.items()}
+
+    @property
+    def has_nulls(self) -> bool:
+        return any(vector.valid is not None for vector in self.columns.values())
+
+
+class Compiler(Protocol):
+    """What makes kernels ready while windows are searched without them (`windows.compiled.background`)."""
+
+    def ready(self, nullable: bool) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class WindowStore:
+    """The live tuples of `side`, and how they are searched.
+
+    `access` forces a path (the scan for algorithms that are defined by it); `compile_after` is the number of rows
+    after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel; a window
+    that is expected to hold `expected_rows` need not grow to them. With a `compiler` nobody waits: the window is
+    searched with numpy until the compiler is ready.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        predicate: Expression,
+        parts: Split,
+        *,
+        access: Access = "auto",
+        threads: int = 1,
+        compile_after: int = COMPILE_AFTER,
+        expected_rows: int = 0,
+        compiler: Compiler | None = None,
+    ) -> None:
+        self.side, self.predicate = side, predicate
+        self.path = choose_path(parts, side)
+        self.access, self.threads = access, threads
+        self.compile_after: float = _compile_after(compile_after)
+        self._compiler = compiler if self.compile_after else None
+        self.ring = Ring(expected_rows)
+        self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
+        self._compiled: CompiledWindow | None = None
+        self._nulls = False  # any seen, on either side
+        self._work = self._candidates = 0
+        self._runs: SortedRuns | None = SortedRuns(self.path)
+        self._unselective = 0  # batches in which the sorted runs helped no probe
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self.ring)
+
+    @property
+    def nbytes(self) -> int:
+        """What the window takes, unused capacity included; not the texts that columns refer to."""
+        return self.ring.nbytes + (0 if self._compiled is None else self._compiled.nbytes)
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._compiled is not None
+
+    def stop(self) -> None:
+        """Let `probe` end soon, in whatever thread it is; its pairs are then not all."""
+        self._stopped = True
+
+    # --- append, expire
+
+    def append(self, batch: Batch) -> None:
+        assert batch.side == self.side
+        if not len(batch):
+            return
+        begin = self.ring.next
+        columns = {"row": batch.rows, **{of_predicate(name): array for name, array in batch.arrays.items()}}
+        for name, vector in batch.columns.items():
+            if vector.valid is not None or validity_of(name) in self.ring.columns:
+                self._note_validity(name)
+                columns[validity_of(name)] = vector.mask()
+        moved = self.ring.append(batch.at, columns)
+        self._work += len(batch)
+        self._nulls |= batch.has_nulls
+        if self._compiled is None:
+            return
+        if moved or self._nulls != self._compiled.nullable:
+            self._compile()
+            return
+        with self._fallback():
+            self._compiled.append(self._compiled.keyed(self.side, batch.columns, batch.arrays, len(batch)), begin)
+
+    def expire(self, before: int) -> None:
+        """Forget the rows with a coordinate less than `before`; those between others that stay are kept with them."""
+        self.ring.expire(before)
+
+    def _note_validity(self, name: str) -> None:
+        if validity_of(name) not in self.ring.columns:  # no NULL until now
+            self.ring.columns[validity_of(name)] = np.ones(self.ring.capacity, bool)
+
+    # --- probe
+
+    def probe(self, probing: Batch) -> Iterator[tuple[Array, Array]]:
+        """All pairs in the window that satisfy the predicate: places in `probing`, and ids of stored rows.
+
+        Some pairs at a time; the arrays are the caller's to keep.
+        """
+        if not len(self.ring) or not len(probing):
+            return
+        self._work += len(probing)
+        self._nulls |= probing.has_nulls
+        if self._should_compile():
+            self._compile()
+        oldest = self.ring.search(probing.low, "left", self.ring.reached)
+        newest = np.full(len(probing), self.ring.next - 1)
+        if self.ring.in_order:
+            newest = self.ring.search(probing.high, "right") - 1
+        with self._fallback():
+            if self._compiled is not None:
+                keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
+                scanned, candidates = self._selective(probing, oldest, newest)
+                for p, rows in candidates:
+                    if self._stopped:
+                        return
+                    yield from self._checked(probing, p, rows, unsure=True)
+                for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
+                    if self._stopped:
+                        return
+                    p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
+                    yield from self._checked(probing, p, rows, task.unsure)
+                return
+        for p, rows in self._numpy_candidates(probing, oldest, newest):
+            if self._stopped:
+                return
+            self._candidates += len(p)
+            yield from self._checked(probing, p, rows, unsure=True)
+
+    def _checked(self, probing: Batch, p: Array, rows: Array, unsure: bool) -> Iterator[tuple[Array, Array]]:
+        """What remains of candidates: the coordinate, if rows are not in its order, and the predicate if unsure."""
+        slots = rows & (self.ring.capacity - 1)
+        if not self.ring.in_order:
+            at = self.ring.columns["at"][slots]
+            inside = np.flatnonzero((at >= probing.low[p]) & (at <= probing.high[p]))
+            p, slots = p[inside], slots[inside]
+        for i in range(0, len(p), CANDIDATE_ROWS_MAX if unsure else max(len(p), 1)):
+            p_part, s_part = (a[i : i + CANDIDATE_ROWS_MAX] if unsure else a for a in (p, slots))
+            if unsure:
+                hit = np.flatnonzero(self._matches(probing, p_part, s_part))
+                p_part, s_part = p_part[hit], s_part[hit]
+            if len(p_part):
+                yield p_part.copy() if p_part.base is not None else p_part, self.ring.columns["row"][s_part]
+
+    def _matches(self, probing: Batch, p: Array, slots: Array) -> Array:
+        stored = self._vectors(slots)
+        everything = np.arange(len(p))
+        if probing.side == "left":
+            return matches(self.predicate, probing.columns, stored, p, everything)
+        return matches(self.predicate, stored, probing.columns, everything, p)
+
+    def _vectors(self, slots: Array) -> Columns:
+        """The predicate's columns of stored rows, as `windows.evaluate` computes with them."""
+        found = {}
+        for name, type_ in self.types.items():
+            values, valid = self.ring.columns[of_predicate(name)][slots], self.ring.columns.get(validity_of(name))
+            if values.dtype != object:
+                values = values.astype(dtype_of(type_), copy=False)
+            found[name] = Vector(type_, values, None if valid is None else valid[slots])
+        return found
+
+    # --- compiled
+
+    def _should_compile(self) -> bool:
+        if self._compiled is not None:
+            return self._nulls != self._compiled.nullable
+        worth_it = self._work >= self.compile_after or self._candidates >= COMPILE_AFTER_CANDIDATES
+        return worth_it and self.compile_after != np.inf
+
+    def _compile(self) -> None:
+        """Make, or make anew, the compiled window over the rows that are there; not before the compiler is ready."""
+        with self._fallback():
+            if self._compiler is not None and not self._compiler.ready(self._nulls):
+                self._compiled = None
+                return
+            window = CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
+            for begin, part in self.ring.spans("at"):
+                slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
+                vectors = self._vectors(slots)
+                arrays = {name: kernel_array(vector) for name, vector in vectors.items()}
+                window.append(window.keyed(self.side, vectors, arrays, len(slots)), begin)
+            self._compiled = window
+
+    def _fallback(self) -> _Fallback:
+        return _Fallback(self)
+
+    # --- numpy
+
+    def _numpy_candidates(self, probing: Batch, oldest: Array, newest: Array) -> Iterator[tuple[Array, Array]]:
+        """Candidate pairs as (probing row, stored row), each probe by the access that promises fewer of them."""
+        end = np.maximum(newest + 1, oldest)
+        ranges = self._sorted_ranges(probing)
+        if ranges is None:
+            yield from _expand(np.arange(len(probing)), oldest, end)
+            return
+        indexed = _total(ranges) < end - oldest
+        plain = np.flatnonzero(~indexed)
+        yield from _expand(plain, oldest[plain], end[plain])
+        yield from _sorted_candidates(ranges, np.flatnonzero(indexed), oldest, end)
+
+    def _sorted_ranges(self, probing: Batch) -> list[tuple[SortedIndex, Array, Array]] | None:
+        """Where the sorted runs, brought up to date, have each probe's candidates; None if they do not tell."""
+        if self.access not in ("auto", "index") or self._runs is None or not self._runs.usable:
+            return None
+        begin = max(self._runs.next, self.ring.first)
+        if begin < self.ring.next:
+            slots = np.arange(begin, self.ring.next) & (self.ring.capacity - 1)
+            self._runs.append(self._vectors(slots), self.ring.first, begin, self.ring.next)
+        return self._runs.ranges(probing.columns, len(probing))
+
+    def _selective(self, probing: Batch, oldest: Array, newest: Array) -> tuple[Array, Iterator[tuple[Array, Array]]]:
+        """In a compiled window with inequalities alone: probes to be scanned, and the candidates of the few others."""
+        everything = np.arange(len(probing))
+        if self.path.equalities or self.path.bands or not self.path.inequalities:
+            return everything, iter(())
+        ranges = self._sorted_ranges(probing)
+        if ranges is None:
+            return everything, iter(())
+        few = _total(ranges) * SCANNED_MEANWHILE < newest + 1 - oldest
+        self._unselective = 0 if few.any() else self._unselective + 1
+        if self._unselective > UNSELECTIVE_MAX:  # sorting is in vain
+            self._runs = None
+        return np.flatnonzero(~few), _sorted_candidates(ranges, np.flatnonzero(few), oldest, newest + 1)
+
+    # --- durable state
+
+    def snapshot(self) -> bytes:
+        """The live rows, for `restore`."""
+        columns = {name: pa.array(self.ring.live(name)) for name in ("at", "row") if len(self)}
+        slots = np.arange(self.ring.first, self.ring.next) & (self.ring.capacity - 1)
+        for name, vector in self._vectors(slots).items() if len(self) else ():
+            values, kind = vector.values, None
+            if values.dtype == object:
+                kind = pa.binary() if vector.type.name == "BINARY" else pa.string()
+            if vector.type.is_exact and kind is not None:
+                values = np.array([str(v) for v in values], object)  # integers of any size
+            columns[of_predicate(name)] = pa.array(values, kind, mask=None if vector.valid is None else ~vector.valid)
+        table = pa.table(columns).replace_schema_metadata({"window": self._fingerprint})
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write(table)
+        return sink.getvalue()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take the rows of a snapshot into this store, which must be empty and of the same join."""
+        if self.ring.next:
+            raise StateError("a snapshot is restored into an empty window")
+        try:
+            table = pa.ipc.open_stream(pa.py_buffer(snapshot)).read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StateError(f"the snapshot of the {self.side} window is damaged ({error}): start anew") from error
+        if (table.schema.metadata or {}).get(b"window") != self._fingerprint.encode():
+            raise StateError(f"the snapshot is not of the {self.side} window of this join: start anew")
+        if not len(table):
+            return
+        columns = {}
+        for name, type_ in self.types.items():
+            column = table[of_predicate(name)].combine_chunks()
+            valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
+            large = type_.is_exact and pa.types.is_string(column.type)
+            values = column.fill_null("0" if large else filler_of(type_)).to_numpy(zero_copy_only=False)
+            values = np.array([int(v) for v in values], object) if large else values.astype(dtype_of(type_))
+            columns[name] = Vector(type_, values, valid)
+        at, rows = (table[name].to_numpy() for name in ("at", "row"))
+        self.append(Batch(self.side, columns, rows, at, at, at))
+
+    @property
+    def _fingerprint(self) -> str:
+        columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in sorted(self.types.items()))
+        return f"{self.side} window of {self.predicate} over ({columns})"
+
+
+class _Fallback:
+    """A window that cannot be compiled, or no longer, is searched with numpy."""
+
+    def __init__(self, store: WindowStore) -> None:
+        self.store = store
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        if kind is not None and issubclass(kind, NotCompilable):
+            self.store._compiled = None
+            self.store.compile_after = np.inf
+            return True
+        return False
+
+
+def _compile_after(rows: int) -> float:
+    """The environment variable COUNTERFLOW_COMPILE decides where it is set: always, never, or auto."""
+    return {"always": 0, "never": np.inf}.get(os.environ.get("COUNTERFLOW_COMPILE", "auto"), rows)
+
+
+def _total(ranges: list[tuple[SortedIndex, Array, Array]]) -> Array:
+    return np.sum([end - begin for _, begin, end in ranges], axis=0)
+
+
+def _sorted_candidates(
+    ranges: list[tuple[SortedIndex, Array, Array]], chosen: Array, oldest: Array, end: Array
+) -> Iterator[tuple[Array, Array]]:
+    for run, run_begin, run_end in ranges:
+        for p, k in _expand(chosen, run_begin[chosen], run_end[chosen]):
+            rows = run.rows[k]
+            inside = (rows >= oldest[p]) & (rows < end[p])
+            if inside.any():
+                yield p[inside], rows[inside]
+
+
+def _expand(probes: Array, begin: Array, end: Array) -> Iterator[tuple[Array, Array]]:
+    """The pairs of each probe with each number of its range, in blocks of at most CANDIDATE_ROWS_MAX."""
+    counts = end - begin
+    keep = counts > 0
+    probes, begin, counts = probes[keep], begin[keep], counts[keep]
+    totals = np.cumsum(counts)
+    first = 0
+    while first < len(probes):
+        done = int(totals[first - 1]) if first else 0
+        last = max(int(np.searchsorted(totals, done + CANDIDATE_ROWS_MAX, "right")), first + 1)
+        part = slice(first, last)
+        size = int(totals[last - 1]) - done
+        offsets = np.arange(size) - np.repeat(totals[part] - counts[part] - done, counts[part])
+        p, s = np.repeat(probes[part], counts[part]), np.repeat(begin[part], counts[part]) + offsets
+        for i in range(0, size, CANDIDATE_ROWS_MAX):  # one probe alone may exceed the block
+            yield p[i : i + CANDIDATE_ROWS_MAX], s[i : i + CANDIDATE_ROWS_MAX]
+        first = last
+
+
+def predicate_columns(predicate: Expression, side: Side, table: pa.Table) -> Columns:
+    """The vectors of the columns that the predicate uses of one side."""
+    names = {column.name for column in columns_of(predicate) if column.side == side}
+    return {name: from_arrow_column(name, table[name]) for name in names}
+
+
+def passing(
+    filters: list[Expression], side: Side, columns: Columns, n: int, required: Sequence[str] = ()
+) -> Array | None:
+    """The rows that pass the one-sided conditions, and have no NULL in `required` columns.
+
+    None if all do, or if that cannot be told beforehand.
+    """
+    keep = np.ones(n, bool)
+    for name in required:
+        valid = columns[name].valid
+        if valid is not None:
+            keep &= valid
+    try:
+        for condition in filters:
+            keep &= one_sided(condition, side, columns, n).is_true()
+    except EvaluationError:
+        return None
+    return None if keep.all() else np.flatnonzero(keep)

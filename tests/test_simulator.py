@@ -47,7 +47,7 @@ def broken():
     mutant = next(m for m in MUTANTS if str(m) == "llhj: no expedition flag")
     found = hunt(mutant)
     assert found is not None
-    return mutant.step(), found[0], found[2]
+    return mutant.parts(), found[0], found[2]
 
 
 def test_all_algorithms_under_many_schedules():
@@ -78,8 +78,8 @@ def test_a_trace_is_the_run(kind):
 
 
 def test_a_failure_is_made_small(broken):
-    step, case, outcome = broken
-    small = shrink(case, outcome, step)
+    parts, case, outcome = broken
+    small = shrink(case, outcome, parts)
     assert small.outcome.failure == outcome.failure
     assert len(small.trace) < len(outcome.trace) and small.outcome.choices < outcome.choices
     assert small.case.left_rows + small.case.right_rows < case.left_rows + case.right_rows

@@ -79,7 +79,7 @@ class Machine:
         place(w.HEADER_WORDS)
         links = list(design.protocol.links(design))
         heads = heads_of(links)
-        self.feed, self.collector = place(w.FEED_TABLE + len(heads) * w.HEAD_WORDS), place(w.COLLECT_WORDS)
+        self.feed, self.collector = place(w.FEED_WORDS + len(heads) * w.HEAD_WORDS), place(w.COLLECT_WORDS)
         self.nodes = [place(w.NODE_WORDS) for _ in range(design.nodes)]
         segments = [[place(w.SEGMENT_WORDS) for _ in range(3)] for _ in self.nodes]
         outboxes = [place(w.OUTBOX_WORDS) for _ in self.nodes]

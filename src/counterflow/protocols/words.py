@@ -133,7 +133,8 @@ FEED_SENT = 16  # and 17: left and right tuples that nodes have been sent
 FEED_AT = 18  # their sum, written last
 FEED_CLAIMED = 20  # and 21: left and right tuples that have a slot, or are about to get one
 
-FEED_TABLE = 32  # the heads: for each its ring, its node's waiter and its node
+FEED_WORDS = 32
+FEED_TABLE = FEED_WORDS  # after it the heads: for each its ring, its node's waiter and its node
 HEAD_RING, HEAD_WAITER, HEAD_NODE, HEAD_WORDS = 0, 1, 2, 3
 
 TO_ALL = 0  # every node gets both streams, in order

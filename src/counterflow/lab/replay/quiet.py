@@ -22,6 +22,7 @@ ENTRY = "int64(int64, int64, int64, int64)"
 PROBE_BEGINS = 1  # what `probe` is told when it begins
 # --- words of a segment from SEGMENT_LABORATORY on
 REAL_PROBE, REAL_SCAN, STRIDE, OFFSET, QUIET_PROBES, QUIET_ROWS = 0, 1, 2, 3, 4, 5
+LABORATORY_WORDS = 8
 ENTRIES = (w.SEGMENT_PROBE, w.SEGMENT_SCAN)
 
 
@@ -29,7 +30,7 @@ ENTRIES = (w.SEGMENT_PROBE, w.SEGMENT_SCAN)
 def leave_out(block: int, first: int, count: int) -> bool:
     """Let quiet probes begin after the quiet rows; whether any row is left."""
     b = words_at(block, w.SEGMENT_WORDS)
-    lab = words_at(block + 8 * w.SEGMENT_LABORATORY, w.SEGMENT_WORDS - w.SEGMENT_LABORATORY)
+    lab = words_at(block + 8 * w.SEGMENT_LABORATORY, LABORATORY_WORDS)
     oldest, newest = words_at(b[w.SEGMENT_OLDEST], count), words_at(b[w.SEGMENT_NEWEST], count)
     left = False
     for i in range(count):
@@ -47,13 +48,17 @@ def entries() -> tuple[Any, Any]:
     def quiet_probe(block: int, first: int, count: int, begins: int) -> int:
         if begins == PROBE_BEGINS and not leave_out(block, first, count):
             return 1
-        return call_entry(words_at(block + 8 * w.SEGMENT_LABORATORY, 8)[REAL_PROBE], block, first, count, begins)
+        return call_entry(
+            words_at(block + 8 * w.SEGMENT_LABORATORY, LABORATORY_WORDS)[REAL_PROBE], block, first, count, begins
+        )
 
     @cfunc(ENTRY, error_model="numpy", boundscheck=False, _nrt=False)
     def quiet_scan(block: int, first: int, count: int, what: int) -> int:
         if what == RESTART_ALL and not leave_out(block, first, count):
             return 1
-        return call_entry(words_at(block + 8 * w.SEGMENT_LABORATORY, 8)[REAL_SCAN], block, first, count, what)
+        return call_entry(
+            words_at(block + 8 * w.SEGMENT_LABORATORY, LABORATORY_WORDS)[REAL_SCAN], block, first, count, what
+        )
 
     return quiet_probe, quiet_scan
 

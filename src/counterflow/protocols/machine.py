@@ -26,7 +26,7 @@ from counterflow.protocols.incoming import Arena, address, descriptor
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled import block
 from counterflow.windows.compiled.compiled_predicate import BASIC_BLOCK, Access, CompiledPredicate
-from counterflow.windows.compiled.compiled_window import CHAINS, empty_index
+from counterflow.windows.compiled.compiled_window import empty_index
 from counterflow.windows.vectors import Array
 
 STEPS = {
@@ -373,7 +373,7 @@ class Segment:
         for word in (block.OLDEST, block.NEWEST, block.CHOSEN, block.BEGINS, block.ENDS):
             self._point(word, np.zeros(n, np.int64))
         self._point(block.PROBE_KEYS, np.zeros((shape.dimensions, n)))
-        self._point(block.CHAINS, np.zeros(CHAINS, np.int64))
+        self._point(block.WORK, np.zeros(block.WORK_SHAPE, np.int64))
         self._point(block.NUMBERS, np.zeros(64, np.int64))
         constants = [np.array([c]).view(np.int64)[0] for c in self.predicate.constants]
         self._point(block.CONSTANTS, np.array([*constants, 0], np.int64))

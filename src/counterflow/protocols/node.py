@@ -65,15 +65,17 @@ from counterflow.windows.compiled.block import (
     COPIES,
     FIRST_ROW,
     FOUND,
+    GO_ON,
     LEFT_OVER,
     NEWEST,
     NEXT_ROW,
     OLDEST,
     OUT_PROBE,
     OUT_ROW,
+    RESTART_ALL,
+    RESTART_CHOSEN,
     UNSURE,
 )
-from counterflow.windows.compiled.entries import GO_ON, RESTART_ALL, RESTART_CHOSEN
 from counterflow.windows.compiled.intrinsics import call_entry, viewer
 
 words_at = viewer(types.int64)

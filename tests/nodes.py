@@ -10,8 +10,9 @@ import numpy as np
 
 from counterflow.engines.local.arrivals import arrivals_of
 from counterflow.engines.local.parallel import ParallelCore
-from counterflow.protocols import threads as running
+from counterflow.engines.simulated.stepped_core import SteppedCore
 from counterflow.protocols import words as w
+from counterflow.protocols.feed import finish, progress
 
 STEPS_MAX = 300_000  # a slow node with a small gate needs many
 
@@ -41,19 +42,6 @@ class Pairs:
         self.complete = found.complete
 
 
-class Stepped(ParallelCore):
-    """A core without threads: `step` moves one node."""
-
-    def _start_threads(self, pin):
-        pass
-
-    def step(self, k):
-        state = self.machine.step(self.machine.m, k)
-        if state == w.NEEDS:
-            self.machine.attend(k)
-        return state
-
-
 def feeding(core, arrivals, rng):
     """Feed batches of any size; yields whenever the nodes have to move first."""
     rank = 0
@@ -62,17 +50,17 @@ def feeding(core, arrivals, rng):
         left, right = arrivals.batch(rank, end)
         if core.unsure is not None:
             core.unsure.append(left, right)
-        core.driver.offer(left, right)
+        core.feeder.offer(left, right)
         if rng.random() < 0.7:
-            core.driver.expire(*arrivals.horizons(end))
-        while not core.driver.push():
+            core.feeder.expire(*arrivals.horizons(end))
+        while not core.feeder.push():
             yield
         rank = end
         yield
-    core.driver.finish()
-    while not core.driver.push():
+    core.feeder.expire(*core.feeder.taken)
+    while not core.feeder.push():
         yield
-    core.driver.flush()
+    finish(core.machine.m)
     core._ended = True
 
 
@@ -80,7 +68,7 @@ def pairs_by_schedule(spec, left, right, design, seed):
     """The join under a schedule that the seed decides; nodes, driver and collector move in any order."""
     rng = random.Random(seed)
     arrivals = arrivals_of(spec, left, right).numbered()
-    core = Stepped(spec, design)
+    core = SteppedCore(spec, design)
     pairs = Pairs(arrivals, core.in_order)
     source = feeding(core, arrivals, rng)
     favourites = [rng.random() ** 3 + 0.01 for _ in range(design.nodes)]  # some nodes are slow
@@ -129,9 +117,9 @@ def pairs_on_threads(spec, left, right, design, seed):
     finally:
         core.close()
         feeder.join()
-    assert running.progress(core.machine.m, w.LEFT) == len(arrivals.left.batch)
+    assert progress(core.machine.m, w.LEFT) == len(arrivals.left.batch)
     return sorted(pairs.found)
 
 
 def counts_of(machine):
-    return np.array([int(machine.m[node + w.COMPARISONS]) for node in machine.nodes])
+    return np.array([int(machine.m[node + w.NODE_COMPARISONS]) for node in machine.nodes])

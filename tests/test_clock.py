@@ -10,7 +10,7 @@ import pytest
 from counterflow.lab.bench.benchmark_inputs import band_inputs
 from counterflow.lab.reproduce.virtual_runs import stamped
 from counterflow.lab.simulator.timed_join import Costs, TimedJoin
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 
 WINDOW, TUPLES = 400, 300
 SLOW = Costs(step=0, tuple=0, comparison=100.0, result=0, message=0, hop=0)  # nothing but comparisons takes time

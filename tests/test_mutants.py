@@ -17,6 +17,9 @@ ORDINARY = (
     "llhj: no expedition flag",
     "dpjoin: the fastest reader decides what is overwritten",
     "scalejoin: results are not sorted",
+    "kang: a left tuple is fed before the right one that comes before it",
+    "llhj: what has expired is told by the last tuple of a batch, not by the first",
+    "llhj: a rank is complete when one side is done with it",
 )
 
 

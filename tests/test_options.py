@@ -80,7 +80,7 @@ def seen(monkeypatch) -> SimpleNamespace:
             super().__init__(sources, rows_max, shed)
 
     monkeypatch.setattr(parallel, "ParallelCore", core)
-    monkeypatch.setattr(simulated_core, "SimulatedCore", core)
+    monkeypatch.setattr(simulated_core, "SeededCore", core)
     monkeypatch.setattr(table_engine, "TwoWindows", Counted)
     monkeypatch.setattr(joined, "Intake", Intake)
     return found

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given, settings
 
 from counterflow.engines.local.arrivals import arrivals_of
+from counterflow.engines.simulated.stepped_core import SteppedCore
 from counterflow.protocols import scale_join
 from counterflow.protocols import words as w
-from counterflow.protocols.machine import Design, Outbox
+from counterflow.protocols.design import Design
 from counterflow.protocols.output_gate import sort_results
+from counterflow.protocols.segment import Outbox
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from inputs import joins, table_of, window_of
-from nodes import Pairs, Stepped, feeding, pairs_by_schedule, pairs_on_threads
+from nodes import Pairs, feeding, pairs_by_schedule, pairs_on_threads
 from streams import THOROUGH
 from test_protocols import EXPLORED, check
 
@@ -63,7 +65,7 @@ def test_the_slowest_thread_can_always_add(slow, outbox_rows):
     spec = build_spec(left.schema, right.schema, where="l.k = r.k", time="ts", window=window_of("unbounded"))
     design = Design("scalejoin", 3, batch_rows=7, in_flight=16, outbox_rows=outbox_rows, ordered_output=True)
     arrivals = arrivals_of(spec, left, right).numbered()
-    core, pairs = Stepped(spec, design), Pairs(arrivals, in_order=True)
+    core, pairs = SteppedCore(spec, design), Pairs(arrivals, in_order=True)
     source = feeding(core, arrivals, random.Random(slow))
     others, stuck = [k for k in range(3) if k != slow], 0
     for _ in range(10_000):
@@ -87,7 +89,7 @@ def test_a_thread_without_results_holds_nobody_back():
     right = table_of([(1 + i, None, 1, 0.0, "") for i in range(9)])
     spec = build_spec(left.schema, right.schema, where="l.x = r.x", time="ts", window=window_of("unbounded"))
     arrivals = arrivals_of(spec, left, right).numbered()
-    core = Stepped(spec, Design("scalejoin", 3, ordered_output=True))
+    core = SteppedCore(spec, Design("scalejoin", 3, ordered_output=True))
     core.driver.offer(*arrivals.batch(0, arrivals.total))
     assert core.driver.push()
     for k in range(3):
@@ -95,7 +97,7 @@ def test_a_thread_without_results_holds_nobody_back():
         while core.step(k) != w.IDLE:
             pass
     assert core.collect(0).right.tolist() == list(range(9))
-    assert [int(core.machine.m[node + w.PAIRS]) for node in core.machine.nodes] == [9, 0, 0]
+    assert [int(core.machine.m[node + w.NODE_PAIRS]) for node in core.machine.nodes] == [9, 0, 0]
 
 
 def test_batches_with_many_results_become_smaller():
@@ -105,7 +107,7 @@ def test_batches_with_many_results_become_smaller():
     spec = build_spec(left.schema, right.schema, where="l.k = r.k", time="ts", window=window_of("unbounded"))
     design = Design("scalejoin", 2, batch_rows=64, in_flight=512, outbox_rows=512, ordered_output=True)
     arrivals = arrivals_of(spec, left, right).numbered()
-    core, pairs = Stepped(spec, design), Pairs(arrivals, in_order=True)
+    core, pairs = SteppedCore(spec, design), Pairs(arrivals, in_order=True)
     source, most = feeding(core, arrivals, random.Random(1)), 0
     while not core.finished:
         for k in range(2):
@@ -128,7 +130,7 @@ def test_results_of_a_batch_are_sorted(keys, rng):
         (rank * 2 + rank % 2, *((rank, e) if rank % 2 == 0 else (e, rank)), rng.randrange(2)) for rank, e in keys
     ]
     box, m = w.NODE_WORDS, np.zeros(w.NODE_WORDS + w.OUTBOX_WORDS, np.int64)
-    m[w.GATE_OUT], m[w.OUTBOX] = 1, box
+    m[w.HEADER_GATE_OUT], m[w.NODE_OUTBOX] = 1, box
     outbox = Outbox(m, box, 64)
     outbox.results[: 4 * len(results)] = np.array(results, np.int64).ravel()
     m[box + w.OUTBOX_SENT] = len(results)

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import Phase, given, settings
 
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from inputs import joins

@@ -14,7 +14,7 @@ import pytest
 import counterflow as cf
 from counterflow.cli import main
 from counterflow.lab.simulator.campaign import run_many
-from counterflow.lab.simulator.cases import ALGORITHMS, random_case
+from counterflow.lab.simulator.cases import random_case
 from counterflow.lab.simulator.exhaustive import ALGORITHMS as SEARCHED
 from counterflow.lab.simulator.exhaustive import WINDOWS, explore, small_case
 from counterflow.lab.simulator.run_words import MISSED
@@ -22,7 +22,8 @@ from counterflow.lab.simulator.schedules import KINDS
 from counterflow.lab.simulator.shrink import shrink
 from counterflow.lab.simulator.simulation import Schedule, Simulation
 from counterflow.lab.simulator.window_forms import FORMS
-from counterflow.protocols import machine
+from counterflow.protocols import low_latency
+from counterflow.protocols.registry import NAMES, protocol
 from inputs import form_of, table_of
 from mutants import MUTANTS, horizons_beyond_what_has_arrived, hunt
 from streams import THOROUGH
@@ -47,13 +48,13 @@ def broken():
     mutant = next(m for m in MUTANTS if str(m) == "llhj: no expedition flag")
     found = hunt(mutant)
     assert found is not None
-    return mutant.step(), found[0], found[2]
+    return mutant.parts(), found[0], found[2]
 
 
 def test_all_algorithms_under_many_schedules():
-    report = run_many(ALGORITHMS, 25_200 if THOROUGH else 2_520)
+    report = run_many(NAMES, 25_200 if THOROUGH else 2_520)
     assert not report["failures"], [failure.command for failure in report["failures"]]
-    assert set(report["algorithms"]) == set(ALGORITHMS)
+    assert set(report["algorithms"]) == set(NAMES)
     assert report["schedules"] == sum(report["algorithms"].values()) == (25_200 if THOROUGH else 2_520)
 
 
@@ -78,8 +79,8 @@ def test_a_trace_is_the_run(kind):
 
 
 def test_a_failure_is_made_small(broken):
-    step, case, outcome = broken
-    small = shrink(case, outcome, step)
+    parts, case, outcome = broken
+    small = shrink(case, outcome, parts)
     assert small.outcome.failure == outcome.failure
     assert len(small.trace) < len(outcome.trace) and small.outcome.choices < outcome.choices
     assert small.case.left_rows + small.case.right_rows < case.left_rows + case.right_rows
@@ -117,8 +118,16 @@ def test_command(simulate):
     assert "a pair was found twice" in simulate("--list-checks")[1]
 
 
-def test_a_failure_says_how_to_see_it_again(simulate, broken, monkeypatch):
-    monkeypatch.setitem(machine.STEPS, "llhj", broken[0])
+@pytest.fixture
+def broken_llhj(broken, monkeypatch):
+    """The algorithm by its name is the broken one."""
+    monkeypatch.setattr(low_latency, "PROTOCOL", replace(low_latency.PROTOCOL, step=broken[0].step))
+    protocol.cache_clear()
+    yield
+    protocol.cache_clear()
+
+
+def test_a_failure_says_how_to_see_it_again(simulate, broken_llhj):
     code, out, notes = simulate("--schedules", 350, "--algorithm", "llhj", "--processes", 1)
     assert code == 1 and "failures" in out
     command = next(line for line in notes.splitlines() if "counterflow simulate" in line)

@@ -39,7 +39,7 @@ def test_results_come_in_order(seed, most, span):
     ranks = sorted(rng.sample(range(first, first + span), 8))
     wanted = [(r, partner) for r in ranks for partner in sorted(rng.sample(range(1000), rng.randint(1, most)))]
     due, clock = np.zeros(first + span + 1, np.int64), np.zeros(1, np.int64)
-    watch = new_watch(False, True, np.zeros(2, np.int64), due, clock, first)
+    watch = new_watch(True, np.zeros(2, np.int64), due, clock, first)
     for rank, partner in rng.sample(wanted, len(wanted)):
         assert watching.shelve(watch, first, rank, partner, 2 * rank)
     seen, at = [], first
@@ -63,7 +63,7 @@ def test_a_failing_node_ends_the_replay(algorithm, monkeypatch):
     monkeypatch.setattr(Machine, "attend", fail)
     run = Run(algorithm, 2, make_inputs("band", 9_000, 6_000), 6_000, 3_000, 16, "auto")
     for segment in run.replay.machine.segments.values():
-        run.replay.m[segment.at + w.CAPACITY] = 1000  # so that a node asks for more
+        run.replay.m[segment.at + w.SEGMENT_CAPACITY] = 1000  # so that a node asks for more
     with pytest.raises(MemoryError, match="no room"):
         run.take()
 
@@ -79,7 +79,7 @@ def test_scalejoin_is_ordered_by_its_own_gate():
         run = Run(algorithm, 2, inputs, 300, 600, 16, "auto", ordered)
         row = run.take()
         assert row["verified"] and row["pairs"] > 0 and row.get("ordered_by") == who
-        assert run.design.ordered_output == (who == "gate") and run.replay.watch.ordered == (who == "collector")
+        assert run.design.gates_results == (who == "gate") and run.replay.watch.ordered == (who == "collector")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8])

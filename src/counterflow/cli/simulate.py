@@ -54,11 +54,11 @@ def simulate(
 
 
 def _algorithms(name: str) -> tuple[str, ...]:
-    from counterflow.lab.simulator.cases import ALGORITHMS
+    from counterflow.protocols.registry import NAMES
 
-    if name != "all" and name not in ALGORITHMS:
-        raise OptionError(f"--algorithm {name!r}{did_you_mean(name, (*ALGORITHMS, 'all'))}")
-    return ALGORITHMS if name == "all" else (name,)
+    if name != "all" and name not in NAMES:
+        raise OptionError(f"--algorithm {name!r}{did_you_mean(name, (*NAMES, 'all'))}")
+    return NAMES if name == "all" else (name,)
 
 
 def _list_checks(as_json: bool) -> None:

@@ -8,51 +8,46 @@ changes meanwhile.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.shared_words import Words
+from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome, receive
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, search, store
-from counterflow.protocols.words import (
-    COUNT,
-    COUNT_RIGHT,
-    DONE,
-    EXPIRED,
-    FIRST,
-    FIRST_RIGHT,
-    FROM_RIGHT,
-    IDLE,
-    MARK,
-    NODES,
-    PHASE,
-    PROBE,
-    SEGMENT,
-    TASK,
-    WORKED,
-)
-from counterflow.windows.compiled import block
-from counterflow.windows.compiled.block import FIRST_ROW, NEXT_ROW
+from counterflow.protocols.node import ALL_FRESH, batch_ends, expire, node_at, search, store
+from counterflow.protocols.traits import DRIVER, Link, Protocol
+
+if TYPE_CHECKING:
+    from counterflow.protocols.design import Design
 
 RECEIVE, STORE_LEFT, STORE_RIGHT, DISPATCH, SCAN_RIGHT, SCAN_LEFT, WAIT = 0, 1, 2, 3, 4, 5, 6
-SHARED = (block.RING, block.HEADS, block.HEADS_SIZE, block.RECORDS, block.RECORDS_SIZE, block.POOL, block.BANDS)
+SHARED = (
+    w.SEGMENT_RING,
+    w.SEGMENT_HEADS,
+    w.SEGMENT_HEADS_SIZE,
+    w.SEGMENT_RECORDS,
+    w.SEGMENT_RECORDS_SIZE,
+    w.SEGMENT_POOL,
+    w.SEGMENT_BANDS,
+)
 
 
 @inlined
 def share_of(k: int, nodes: int, first: int, end: int) -> Any:
-    """The k-th of equal parts."""
+    """Return the k-th of equal parts."""
     size = end - first
     return first + size * k // nodes, first + size * (k + 1) // nodes
 
 
 @compiled
 def scan_part(m: Words, k: int, side: int, first: int, count: int) -> bool:
-    """The tuples against node k's part of the opposite window of `side`; True when all pairs are out."""
-    node, segment = node_at(m, k), m[node_at(m, k) + SEGMENT + side]
-    if m[segment + PROBE] != 0:
-        begin, end = share_of(k, m[NODES], first, first + count)
+    """Search node k's part of the window of `side` for partners of the tuples; True when all pairs are out."""
+    node, segment = node_at(m, k), m[node_at(m, k) + w.NODE_SEGMENT + side]
+    if m[segment + w.SEGMENT_PROBE] != 0:
+        begin, end = share_of(k, m[w.HEADER_NODES], first, first + count)
         return end == begin or search(m, node, segment, begin, end - begin, EVERYTHING, ALL_FRESH)
     return search(m, node, segment, first, count, EVERYTHING, ALL_FRESH)
 
@@ -60,94 +55,129 @@ def scan_part(m: Words, k: int, side: int, first: int, count: int) -> bool:
 @compiled
 def take_part(m: Words, k: int, side: int) -> None:
     """See the coordinator's window as it is now; of a window that is scanned, a part of its rows."""
-    mine, whole = m[node_at(m, k) + SEGMENT + side], m[node_at(m, 0) + SEGMENT + side]
+    mine, whole = m[node_at(m, k) + w.NODE_SEGMENT + side], m[node_at(m, 0) + w.NODE_SEGMENT + side]
     for word in SHARED:
         m[mine + word] = m[whole + word]
-    first, end = m[node_at(m, 0) + MARK + 2 * side], m[node_at(m, 0) + MARK + 2 * side + 1]
-    if m[mine + PROBE] == 0:
-        first, end = share_of(k, m[NODES], first, end)
-    m[mine + FIRST_ROW], m[mine + NEXT_ROW] = first, end
+    first, end = m[node_at(m, 0) + w.NODE_MARK + 2 * side], m[node_at(m, 0) + w.NODE_MARK + 2 * side + 1]
+    if m[mine + w.SEGMENT_PROBE] == 0:
+        first, end = share_of(k, m[w.HEADER_NODES], first, end)
+    m[mine + w.SEGMENT_FIRST_ROW], m[mine + w.SEGMENT_NEXT_ROW] = first, end
 
 
 @compiled
 def scan_both(m: Words, k: int) -> bool:
-    """Steps 1 of all tuples of the batch, as far as they are node k's; True when done."""
+    """Take step 1 for all tuples of the batch, as far as it is node k's; True when done."""
     node = node_at(m, k)
-    if m[node + PHASE] == SCAN_RIGHT:
-        if not scan_part(m, k, 1, m[node + FIRST], m[node + COUNT]):
+    if m[node + w.NODE_PHASE] == SCAN_RIGHT:
+        if not scan_part(m, k, 1, m[node + w.NODE_FIRST], m[node + w.NODE_COUNT]):
             return False
-        m[node + PHASE] = SCAN_LEFT
-    return scan_part(m, k, 0, m[node + FIRST_RIGHT], m[node + COUNT_RIGHT])
+        m[node + w.NODE_PHASE] = SCAN_LEFT
+    return scan_part(m, k, 0, m[node + w.NODE_FIRST_RIGHT], m[node + w.NODE_COUNT_RIGHT])
+
+
+@inlined
+def all_done(m: Words, node: int, lefts: int, rights: int) -> bool:
+    """Whether a node is done with the tuples before these."""
+    left, right = load_acquire(m, node + w.NODE_DONE), load_acquire(m, node + w.NODE_DONE + 1)
+    return left >= lefts and right >= rights
 
 
 @compiled
 def coordinate(m: Words) -> int:
-    node, nodes = node_at(m, 0), m[NODES]
-    left, right = m[node + SEGMENT], m[node + SEGMENT + 1]
-    if m[node + PHASE] == RECEIVE:
+    node, nodes = node_at(m, 0), m[w.HEADER_NODES]
+    left, right = m[node + w.NODE_SEGMENT], m[node + w.NODE_SEGMENT + 1]
+    if m[node + w.NODE_PHASE] == RECEIVE:
         if not receive(m, node):
-            return IDLE
-        m[node + PHASE] = STORE_LEFT
-    if m[node + PHASE] == STORE_LEFT:
-        if not store(m, node, left, m[node + FIRST], m[node + COUNT]):
+            return w.IDLE
+        m[node + w.NODE_PHASE] = STORE_LEFT
+    if m[node + w.NODE_PHASE] == STORE_LEFT:
+        if not store(m, node, left, m[node + w.NODE_FIRST], m[node + w.NODE_COUNT]):
             return outcome(m, node)
-        m[node + PHASE] = STORE_RIGHT
-    if m[node + PHASE] == STORE_RIGHT:
-        if not store(m, node, right, m[node + FIRST_RIGHT], m[node + COUNT_RIGHT]):
+        m[node + w.NODE_PHASE] = STORE_RIGHT
+    if m[node + w.NODE_PHASE] == STORE_RIGHT:
+        if not store(m, node, right, m[node + w.NODE_FIRST_RIGHT], m[node + w.NODE_COUNT_RIGHT]):
             return outcome(m, node)
-        m[node + PHASE] = DISPATCH
-    if m[node + PHASE] == DISPATCH:
+        m[node + w.NODE_PHASE] = DISPATCH
+    if m[node + w.NODE_PHASE] == DISPATCH:
         for k in range(1, nodes):
-            if room(m, m[node_at(m, k) + FROM_RIGHT]) == 0:
-                return IDLE
+            if room(m, m[node_at(m, k) + w.NODE_FROM_RIGHT]) == 0:
+                return w.IDLE
         for side in range(2):
-            segment = m[node + SEGMENT + side]
-            m[node + MARK + 2 * side], m[node + MARK + 2 * side + 1] = m[segment + FIRST_ROW], m[segment + NEXT_ROW]
+            segment = m[node + w.NODE_SEGMENT + side]
+            m[node + w.NODE_MARK + 2 * side], m[node + w.NODE_MARK + 2 * side + 1] = (
+                m[segment + w.SEGMENT_FIRST_ROW],
+                m[segment + w.SEGMENT_NEXT_ROW],
+            )
+        lefts, rights = batch_ends(m, node)
         for k in range(1, nodes):
-            lefts, rights = m[node + FIRST] + m[node + COUNT], m[node + FIRST_RIGHT] + m[node + COUNT_RIGHT]
-            try_send(m, m[node_at(m, k) + FROM_RIGHT], TASK, lefts, rights, 0)
+            try_send(m, m[node_at(m, k) + w.NODE_FROM_RIGHT], w.TASK, lefts, rights, 0)
         take_part(m, 0, 0)
         take_part(m, 0, 1)
-        m[node + PHASE] = SCAN_RIGHT
-    if m[node + PHASE] < WAIT:
+        m[node + w.NODE_PHASE] = SCAN_RIGHT
+    if m[node + w.NODE_PHASE] < WAIT:
         if not scan_both(m, 0):
             return outcome(m, node)
-        m[node + PHASE] = WAIT
-    lefts, rights = m[node + FIRST] + m[node + COUNT], m[node + FIRST_RIGHT] + m[node + COUNT_RIGHT]
+        m[node + w.NODE_PHASE] = WAIT
+    lefts, rights = batch_ends(m, node)
     for k in range(1, nodes):
-        if load_acquire(m, node_at(m, k) + DONE) < lefts or load_acquire(m, node_at(m, k) + DONE + 1) < rights:
-            return IDLE
+        if not all_done(m, node_at(m, k), lefts, rights):
+            return w.IDLE
     for side in range(2):  # the whole window again
-        segment = m[node + SEGMENT + side]
-        m[segment + FIRST_ROW], m[segment + NEXT_ROW] = m[node + MARK + 2 * side], m[node + MARK + 2 * side + 1]
-        expire(m, segment, m[node + EXPIRED + side])
-    store_release(m, node + DONE, lefts)
-    store_release(m, node + DONE + 1, rights)
-    m[node + PHASE] = RECEIVE
-    return WORKED
+        segment = m[node + w.NODE_SEGMENT + side]
+        m[segment + w.SEGMENT_FIRST_ROW], m[segment + w.SEGMENT_NEXT_ROW] = (
+            m[node + w.NODE_MARK + 2 * side],
+            m[node + w.NODE_MARK + 2 * side + 1],
+        )
+        expire(m, segment, m[node + w.NODE_EXPIRED + side])
+    store_release(m, node + w.NODE_DONE, lefts)
+    store_release(m, node + w.NODE_DONE + 1, rights)
+    m[node + w.NODE_PHASE] = RECEIVE
+    return w.WORKED
 
 
 @compiled
 def work(m: Words, k: int) -> int:
-    node, ring = node_at(m, k), m[node_at(m, k) + FROM_RIGHT]
-    if m[node + PHASE] == RECEIVE:
+    node, ring = node_at(m, k), m[node_at(m, k) + w.NODE_FROM_RIGHT]
+    if m[node + w.NODE_PHASE] == RECEIVE:
         if waiting(m, ring) == 0:
-            return IDLE
-        m[node + FIRST], m[node + FIRST_RIGHT] = m[node + DONE], m[node + DONE + 1]
-        m[node + COUNT] = front(m, ring, 1) - m[node + FIRST]
-        m[node + COUNT_RIGHT] = front(m, ring, 2) - m[node + FIRST_RIGHT]
+            return w.IDLE
+        m[node + w.NODE_FIRST], m[node + w.NODE_FIRST_RIGHT] = m[node + w.NODE_DONE], m[node + w.NODE_DONE + 1]
+        m[node + w.NODE_COUNT] = front(m, ring, 1) - m[node + w.NODE_FIRST]
+        m[node + w.NODE_COUNT_RIGHT] = front(m, ring, 2) - m[node + w.NODE_FIRST_RIGHT]
         pop(m, ring)
         take_part(m, k, 0)
         take_part(m, k, 1)
-        m[node + PHASE] = SCAN_RIGHT
+        m[node + w.NODE_PHASE] = SCAN_RIGHT
     if not scan_both(m, k):
         return outcome(m, node)
-    m[node + PHASE] = RECEIVE
-    store_release(m, node + DONE, m[node + FIRST] + m[node + COUNT])
-    store_release(m, node + DONE + 1, m[node + FIRST_RIGHT] + m[node + COUNT_RIGHT])
-    return WORKED
+    m[node + w.NODE_PHASE] = RECEIVE
+    lefts, rights = batch_ends(m, node)
+    store_release(m, node + w.NODE_DONE, lefts)
+    store_release(m, node + w.NODE_DONE + 1, rights)
+    return w.WORKED
 
 
 @compiled
 def step(m: Words, k: int) -> int:
     return coordinate(m) if k == 0 else work(m, k)
+
+
+def coordinator_and_workers(design: Design) -> Iterator[Link]:
+    """Link the coordinator to the driver, and the others to the coordinator."""
+    yield Link(DRIVER, 0, w.NODE_FROM_LEFT, 0)
+    for k in range(1, design.nodes):
+        yield Link(0, k, w.NODE_FROM_RIGHT, 0)
+
+
+def the_coordinators_ring(design: Design, k: int, side: int) -> int:
+    return 0
+
+
+PROTOCOL = Protocol(
+    name="celljoin",
+    step=step,
+    way=w.TO_ALL,
+    links=coordinator_and_workers,
+    ring_of=the_coordinators_ring,
+    forgets="whole",
+)

@@ -22,37 +22,12 @@ from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.message_ring import CAPACITY as RING_CAPACITY
 from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.shared_words import Words
+from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
-from counterflow.protocols.words import (
-    ACKNOWLEDGEMENT,
-    ARRIVAL,
-    BATCH_ROWS,
-    COUNT,
-    DONE,
-    EXPIRED,
-    EXPIRY,
-    FINISHED,
-    FIRST,
-    FROM_LEFT,
-    FROM_RIGHT,
-    IDLE,
-    KIND,
-    LEFT,
-    MARK,
-    NODES,
-    PHASE,
-    RIGHT,
-    SEGMENT,
-    SIZE,
-    TO_LEFT,
-    TO_RIGHT,
-    VARIANT,
-    WORKED,
-)
-from counterflow.windows.compiled.block import FIRST_ROW, NEXT_ROW
+from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store, take_message
+from counterflow.protocols.traits import Protocol, along_a_row
 
-FORWARDED = MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
+NODE_FORWARDED = w.NODE_MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
 RECEIVE, MATCH, KEEP = 0, 1, 2
 
 
@@ -60,14 +35,14 @@ RECEIVE, MATCH, KEEP = 0, 1, 2
 def step(m: Words, k: int) -> int:
     """Figure 9: a message from the left, one from the right, then see whether tuples should move on."""
     node = node_at(m, k)
-    worked = IDLE
-    if m[node + PHASE] == RECEIVE:
+    worked = w.IDLE
+    if m[node + w.NODE_PHASE] == RECEIVE:
         worked = process_left(m, k, node)
-    if m[node + PHASE] == RECEIVE:
+    if m[node + w.NODE_PHASE] == RECEIVE:
         worked = max(worked, process_right(m, k, node))
-    if m[node + PHASE] != RECEIVE:
+    if m[node + w.NODE_PHASE] != RECEIVE:
         worked = process_arrival(m, k, node)
-        if m[node + PHASE] != RECEIVE:
+        if m[node + w.NODE_PHASE] != RECEIVE:
             return worked
     return max(worked, forward_tuples(m, k, node))
 
@@ -85,54 +60,54 @@ def may_answer(m: Words, ring: int) -> bool:
 
 @compiled
 def process_left(m: Words, k: int, node: int) -> int:
-    ring = m[node + FROM_LEFT]
+    ring = m[node + w.NODE_FROM_LEFT]
     if waiting(m, ring) == 0:
-        return IDLE
+        return w.IDLE
     kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
-    if kind == ARRIVAL:
-        if not may_answer(m, m[node + TO_LEFT]):
-            return IDLE
-        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = LEFT, first, count, MATCH
-    elif kind == ACKNOWLEDGEMENT:
-        expire(m, m[node + SEGMENT + RIGHT], first)
+    if kind == w.ARRIVAL:
+        if not may_answer(m, m[node + w.NODE_TO_LEFT]):
+            return w.IDLE
+        take_message(m, node, w.LEFT, first, count, MATCH)
+    elif kind == w.ACKNOWLEDGEMENT:
+        expire(m, m[node + w.NODE_SEGMENT + w.RIGHT], first)
     else:  # the driver takes right tuples out at this end
-        m[node + EXPIRED + RIGHT] = first
+        m[node + w.NODE_EXPIRED + w.RIGHT] = first
     pop(m, ring)
-    return WORKED
+    return w.WORKED
 
 
 @compiled
 def process_right(m: Words, k: int, node: int) -> int:
-    ring = m[node + FROM_RIGHT]
+    ring = m[node + w.NODE_FROM_RIGHT]
     if waiting(m, ring) == 0:
-        return IDLE
+        return w.IDLE
     kind, first, count = front(m, ring, 0), front(m, ring, 1), front(m, ring, 2)
-    if kind == ARRIVAL:
-        if not may_answer(m, m[node + TO_RIGHT]):
-            return IDLE
-        m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = RIGHT, first, count, MATCH
-    elif kind == EXPIRY:
-        m[node + EXPIRED + LEFT] = first  # an acknowledgement of left tuples has nothing to remove
+    if kind == w.ARRIVAL:
+        if not may_answer(m, m[node + w.NODE_TO_RIGHT]):
+            return w.IDLE
+        take_message(m, node, w.RIGHT, first, count, MATCH)
+    elif kind == w.EXPIRY:
+        m[node + w.NODE_EXPIRED + w.LEFT] = first  # an acknowledgement of left tuples has nothing to remove
     pop(m, ring)
-    return WORKED
+    return w.WORKED
 
 
 @compiled
 def process_arrival(m: Words, k: int, node: int) -> int:
     """Compare the tuples with all opposite ones here, insert them, acknowledge them."""
-    side, first, count = m[node + KIND], m[node + FIRST], m[node + COUNT]
-    if m[node + PHASE] == MATCH:
-        if not search(m, node, m[node + SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):
+    side, first, count = m[node + w.NODE_KIND], m[node + w.NODE_FIRST], m[node + w.NODE_COUNT]
+    if m[node + w.NODE_PHASE] == MATCH:
+        if not search(m, node, m[node + w.NODE_SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):
             return outcome(m, node)
-        m[node + PHASE] = KEEP
-    if not store(m, node, m[node + SEGMENT + side], first, count):
+        m[node + w.NODE_PHASE] = KEEP
+    if not store(m, node, m[node + w.NODE_SEGMENT + side], first, count):
         return outcome(m, node)
-    if side == RIGHT and k < m[NODES] - 1:
-        try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)
-    if side == LEFT and k > 0 and m[VARIANT] == 1:
-        try_send(m, m[node + TO_LEFT], ACKNOWLEDGEMENT, first + count, 0, 0)
-    m[node + PHASE] = RECEIVE
-    return WORKED
+    if side == w.RIGHT and k < m[w.HEADER_NODES] - 1:
+        try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+    if side == w.LEFT and k > 0 and m[w.HEADER_VARIANT] == 1:
+        try_send(m, m[node + w.NODE_TO_LEFT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+    m[node + w.NODE_PHASE] = RECEIVE
+    return w.WORKED
 
 
 @inlined
@@ -144,40 +119,62 @@ def excess(mine: int, forwarded: int, next_node_first: int, batch: int) -> int:
 
 @compiled
 def forward_tuples(m: Words, k: int, node: int) -> int:
-    worked = IDLE
-    left, right = m[node + SEGMENT + LEFT], m[node + SEGMENT + RIGHT]
-    first, end = m[left + FIRST_ROW], m[left + NEXT_ROW]
-    if k == m[NODES] - 1:  # the end: what the driver has declared expired goes
-        if m[node + EXPIRED + LEFT] > first and end > first:
-            expire(m, left, m[node + EXPIRED + LEFT])
-            worked = WORKED
-    elif end > first and half_empty(m, m[node + TO_RIGHT]):
-        count = excess(end - first, first, load_acquire(m, node_at(m, k + 1) + SIZE + LEFT), m[BATCH_ROWS])
-        if load_acquire(m, FINISHED) != 0:
-            count = min(end - first, m[BATCH_ROWS])
-        count = min(count, room_to_wrap(m, node, LEFT, first))
+    worked = w.IDLE
+    left, right = m[node + w.NODE_SEGMENT + w.LEFT], m[node + w.NODE_SEGMENT + w.RIGHT]
+    first, end = m[left + w.SEGMENT_FIRST_ROW], m[left + w.SEGMENT_NEXT_ROW]
+    if k == m[w.HEADER_NODES] - 1:  # the end: what the driver has declared expired goes
+        if m[node + w.NODE_EXPIRED + w.LEFT] > first and end > first:
+            expire(m, left, m[node + w.NODE_EXPIRED + w.LEFT])
+            worked = w.WORKED
+    elif end > first and half_empty(m, m[node + w.NODE_TO_RIGHT]):
+        count = excess(
+            end - first, first, load_acquire(m, node_at(m, k + 1) + w.NODE_SIZE + w.LEFT), m[w.HEADER_BATCH_ROWS]
+        )
+        if load_acquire(m, w.HEADER_FINISHED) != 0:
+            count = min(end - first, m[w.HEADER_BATCH_ROWS])
+        count = min(count, room_to_wrap(m, node, w.LEFT, first))
         if count > 0:
-            try_send(m, m[node + TO_RIGHT], ARRIVAL, first, count, 0)
+            try_send(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, first, count, 0)
             expire(m, left, first + count)
-            worked = WORKED
-    forwarded, end = max(m[node + FORWARDED], m[right + FIRST_ROW]), m[right + NEXT_ROW]
+            worked = w.WORKED
+    oldest, end = m[right + w.SEGMENT_FIRST_ROW], m[right + w.SEGMENT_NEXT_ROW]
+    forwarded = max(m[node + NODE_FORWARDED], oldest)
     if k == 0:
-        if m[node + EXPIRED + RIGHT] > m[right + FIRST_ROW] and end > m[right + FIRST_ROW]:
-            expire(m, right, m[node + EXPIRED + RIGHT])
-            worked = WORKED
-        forwarded = m[right + FIRST_ROW]
-    elif end > forwarded and half_empty(m, m[node + TO_LEFT]):
-        count = excess(end - forwarded, forwarded, load_acquire(m, node_at(m, k - 1) + SIZE + RIGHT), m[BATCH_ROWS])
-        count = min(count, room_to_wrap(m, node, RIGHT, forwarded))
+        if m[node + w.NODE_EXPIRED + w.RIGHT] > oldest and end > oldest:
+            expire(m, right, m[node + w.NODE_EXPIRED + w.RIGHT])
+            worked = w.WORKED
+        forwarded = m[right + w.SEGMENT_FIRST_ROW]
+    elif end > forwarded and half_empty(m, m[node + w.NODE_TO_LEFT]):
+        count = excess(
+            end - forwarded,
+            forwarded,
+            load_acquire(m, node_at(m, k - 1) + w.NODE_SIZE + w.RIGHT),
+            m[w.HEADER_BATCH_ROWS],
+        )
+        count = min(count, room_to_wrap(m, node, w.RIGHT, forwarded))
         if count > 0:
-            try_send(m, m[node + TO_LEFT], ARRIVAL, forwarded, count, 0)
+            try_send(m, m[node + w.NODE_TO_LEFT], w.ARRIVAL, forwarded, count, 0)
             forwarded += count
-            worked = WORKED
-    m[node + FORWARDED] = forwarded
-    store_release(m, node + SIZE + LEFT, m[left + FIRST_ROW])
-    store_release(m, node + SIZE + RIGHT, forwarded)
+            worked = w.WORKED
+    m[node + NODE_FORWARDED] = forwarded
+    store_release(m, node + w.NODE_SIZE + w.LEFT, m[left + w.SEGMENT_FIRST_ROW])
+    store_release(m, node + w.NODE_SIZE + w.RIGHT, forwarded)
     # A right tuple is done with when its last copy is gone: it may be out at the left end, while the copy that it left
     # behind still meets a left tuple that was under way.
-    store_release(m, node + DONE + LEFT, m[left + FIRST_ROW])
-    store_release(m, node + DONE + RIGHT, m[right + FIRST_ROW])
+    store_release(m, node + w.NODE_DONE + w.LEFT, m[left + w.SEGMENT_FIRST_ROW])
+    store_release(m, node + w.NODE_DONE + w.RIGHT, m[right + w.SEGMENT_FIRST_ROW])
     return worked
+
+
+PROTOCOL = Protocol(
+    name="handshake",
+    step=step,
+    way=w.TO_LANES,
+    links=along_a_row,
+    holds_incoming=True,
+    forgets="at the end",
+    meets_later=True,
+    found_until_both_leave=True,
+    symmetric_form=True,
+    handles_all=False,
+)

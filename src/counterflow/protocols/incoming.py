@@ -1,4 +1,4 @@
-"""Where the driver writes arriving tuples, and nodes read them: rings of columns by place, one for each lane."""
+"""Where arriving tuples are written, and nodes read them: rings of columns by place, one for each lane."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def descriptor(mask: int, *arrays: Array) -> Array:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tuples of one lane are: descriptors."""
+    """Where the tuples of one lane are, as descriptors."""
 
     stamps: Array
     stored: Array
     probing: Array
 
 
-class Arena:
+class Incoming:
     """The tuples of one side that are under way. Tuple x is in lane x % lanes, at place x // lanes."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Arena:
     ) -> None:
         self.side, self.own, self.opposite, self.lanes = side, own, opposite, lanes
         self.capacity = capacity  # of a lane
-        self.next = self.claimed = 0  # the tuple to come
+        self.next = 0  # the tuple to come
         self.bands: Array | None = None
         self.scanned = False  # whether nodes compare these tuples with whole windows; then they are bounded
         sides = own.path.stored
@@ -71,13 +71,13 @@ class Arena:
         return np.zeros((lanes, n), np.uint64), np.zeros((lanes, n), np.uint8), np.zeros((lanes, dimensions, n))
 
     def resize(self, rows: int) -> None:
-        """Make room for so many tuples at once; for an arena that is still empty."""
+        """Make room for this many tuples; nothing may have been written yet."""
         assert self.next == 0
         self.capacity = max(self.capacity, 1 << max(-(-rows // self.lanes) - 1, 0).bit_length())
         self._allocate()
 
     def grow(self, oldest: int) -> None:
-        """Twice the capacity; tuples from `oldest` on move."""
+        """Double the capacity; tuples from `oldest` on move."""
         before = [self.low, self.high, *self.columns, *self.bounds, *self.keyed]
         other = [] if self.same_keys else list(self.probe_keyed)
         old, self.capacity = self.capacity, 2 * self.capacity
@@ -89,20 +89,12 @@ class Arena:
             for a, b in zip(before + other, after, strict=True):
                 b[lane, ..., places & (self.capacity - 1)] = a[lane, ..., places & (old - 1)]
 
-    def arrived(self, number: int) -> int | None:
-        """How many opposite tuples came before this one; None if another one has its place by now."""
-        high = self.high  # the driver may replace it meanwhile
-        capacity = high.shape[1]
-        found = int(high[number % self.lanes, (number // self.lanes) & (capacity - 1)]) + 1
-        return found if self.claimed <= number + self.lanes * capacity else None
-
     def write(self, batch: Batch) -> None:
-        """The next tuples, of one round through the arena; there must be room for them."""
+        """Write the next tuples, of one round through the ring; there must be room for them."""
         n, side = len(batch), batch.side
         own = self.own.keyed(side, batch.columns, batch.arrays, n)
         if self.bands is None:
             self.bands = self.own.band_table(own.keys)
-        self.claimed = self.next + n  # before anything is overwritten
         self._put([self.low, self.high, *self.columns], [batch.low, batch.high, *own.columns])
         if self.scanned:
             lower, upper = self.opposite.scan_bounds(batch.columns, n)

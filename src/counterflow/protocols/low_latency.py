@@ -18,36 +18,14 @@ from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
 from counterflow.lockfree.shared_words import Words
+from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store
-from counterflow.protocols.words import (
-    ACKNOWLEDGEMENT,
-    ARRIVAL,
-    BATCH_ROWS,
-    COUNT,
-    DONE,
-    EXPEDITION_END,
-    EXPIRED,
-    EXPIRY,
-    FIRST,
-    FROM_LEFT,
-    FROM_RIGHT,
-    IDLE,
-    KIND,
-    LEFT,
-    MARK,
-    NODES,
-    PHASE,
-    RIGHT,
-    SEGMENT,
-    TO_LEFT,
-    TO_RIGHT,
-    TRANSIT,
-    WORKED,
-)
+from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store, take_message
+from counterflow.protocols.traits import Protocol, along_a_row, every_nth
 
-EXPEDITED = MARK  # left tuples that have reached the end of the row, as far as this node knows
-EXPIRED_AFTER = EXPIRED  # and the next: opposite tuples that have expired after the arrival that is being processed
+NODE_EXPEDITED = w.NODE_MARK  # left tuples that have reached the end of the row, as far as this node knows
+# And the next: opposite tuples that have expired after the arrival that is being processed.
+NODE_EXPIRED_AFTER = w.NODE_EXPIRED
 RECEIVE, MATCH, MATCH_TRANSIT, KEEP, KEEP_TRANSIT = 0, 1, 2, 3, 4
 SPARE = 2  # room in a queue for what one arrival causes
 
@@ -60,15 +38,16 @@ def step(m: Words, k: int) -> int:
     step of its own, a node would be behind with left tuples as soon as they come in small numbers.
     """
     node = node_at(m, k)
-    if m[node + PHASE] != RECEIVE:
-        return process_left_arrival(m, k, node) if m[node + KIND] == LEFT else process_right_arrival(m, k, node)
-    worked = IDLE
+    if m[node + w.NODE_PHASE] != RECEIVE:
+        left = m[node + w.NODE_KIND] == w.LEFT
+        return process_left_arrival(m, k, node) if left else process_right_arrival(m, k, node)
+    worked = w.IDLE
     for side in range(2):
-        state = WORKED
-        m[node + COUNT] = 0
-        while state == WORKED and m[node + COUNT] == 0:
-            state = process_left(m, k, node) if side == LEFT else process_right(m, k, node)
-            if m[node + PHASE] != RECEIVE:
+        state = w.WORKED
+        m[node + w.NODE_COUNT] = 0
+        while state == w.WORKED and m[node + w.NODE_COUNT] == 0:
+            state = process_left(m, k, node) if side == w.LEFT else process_right(m, k, node)
+            if m[node + w.NODE_PHASE] != RECEIVE:
                 return state
             worked = max(worked, state)
     return worked
@@ -80,112 +59,127 @@ def take_arrivals(m: Words, node: int, side: int, ring: int, onward: int) -> Non
 
     An expiry among them may wait until they are processed: it only says what later tuples do not need.
     """
-    first, count, expired = front(m, ring, 1), front(m, ring, 2), m[node + EXPIRED_AFTER + side]
-    limit = min(m[BATCH_ROWS], room_to_wrap(m, node, side, first))
+    first, count, expired = front(m, ring, 1), front(m, ring, 2), m[node + NODE_EXPIRED_AFTER + side]
+    limit = min(m[w.HEADER_BATCH_ROWS], room_to_wrap(m, node, side, first))
     pop(m, ring)
     while waiting(m, ring) > 0:
-        if front(m, ring, 0) == EXPIRY:
+        if front(m, ring, 0) == w.EXPIRY:
             expired = front(m, ring, 1)
-        elif front(m, ring, 0) == ARRIVAL and count + front(m, ring, 2) <= limit:
+        elif front(m, ring, 0) == w.ARRIVAL and count + front(m, ring, 2) <= limit:
             count += front(m, ring, 2)
         else:
             break
         pop(m, ring)
     if onward != 0:
-        try_send(m, onward, ARRIVAL, first, count, 0)
-        if expired > m[node + EXPIRED_AFTER + side]:
-            try_send(m, onward, EXPIRY, expired, 0, 0)
-    m[node + EXPIRED_AFTER + side] = expired
-    m[node + KIND], m[node + FIRST], m[node + COUNT], m[node + PHASE] = side, first, count, MATCH
+        try_send(m, onward, w.ARRIVAL, first, count, 0)
+        if expired > m[node + NODE_EXPIRED_AFTER + side]:
+            try_send(m, onward, w.EXPIRY, expired, 0, 0)
+    m[node + NODE_EXPIRED_AFTER + side] = expired
+    take_message(m, node, side, first, count, MATCH)
 
 
 @compiled
 def process_left(m: Words, k: int, node: int) -> int:
     """Figure 13."""
-    ring, onward = m[node + FROM_LEFT], m[node + TO_RIGHT]
+    ring, onward = m[node + w.NODE_FROM_LEFT], m[node + w.NODE_TO_RIGHT]
     if waiting(m, ring) == 0:
-        return IDLE
+        return w.IDLE
     kind, first = front(m, ring, 0), front(m, ring, 1)
-    if kind == ARRIVAL:
-        if (onward != 0 and room(m, onward) < SPARE) or (m[node + TO_LEFT] != 0 and room(m, m[node + TO_LEFT]) < SPARE):
-            return IDLE
-        take_arrivals(m, node, LEFT, ring, onward)
+    if kind == w.ARRIVAL:
+        if (onward != 0 and room(m, onward) < SPARE) or (
+            m[node + w.NODE_TO_LEFT] != 0 and room(m, m[node + w.NODE_TO_LEFT]) < SPARE
+        ):
+            return w.IDLE
+        take_arrivals(m, node, w.LEFT, ring, onward)
         return process_left_arrival(m, k, node)
-    if kind == ACKNOWLEDGEMENT:
+    if kind == w.ACKNOWLEDGEMENT:
         pop(m, ring)
-        expire(m, m[node + TRANSIT], first)
-        return WORKED
-    if onward != 0 and not try_send(m, onward, EXPIRY, first, 0, 0):
-        return IDLE
+        expire(m, m[node + w.NODE_TRANSIT], first)
+        return w.WORKED
+    if onward != 0 and not try_send(m, onward, w.EXPIRY, first, 0, 0):
+        return w.IDLE
     pop(m, ring)
-    expire(m, m[node + SEGMENT + RIGHT], first)
-    return WORKED
+    expire(m, m[node + w.NODE_SEGMENT + w.RIGHT], first)
+    return w.WORKED
 
 
 @compiled
 def process_left_arrival(m: Words, k: int, node: int) -> int:
     """Lines 8 to 12: look for partners here and in transit, keep the tuples whose home this is."""
-    first, count = m[node + FIRST], m[node + COUNT]
-    if m[node + PHASE] == MATCH:
-        if not search(m, node, m[node + SEGMENT + RIGHT], first, count, EVERYTHING, ALL_FRESH):
+    first, count = m[node + w.NODE_FIRST], m[node + w.NODE_COUNT]
+    if m[node + w.NODE_PHASE] == MATCH:
+        if not search(m, node, m[node + w.NODE_SEGMENT + w.RIGHT], first, count, EVERYTHING, ALL_FRESH):
             return outcome(m, node)
-        m[node + PHASE] = MATCH_TRANSIT
-    if m[node + PHASE] == MATCH_TRANSIT:
-        if k > 0 and not search(m, node, m[node + TRANSIT], first, count, EVERYTHING, k):  # fresh: its home is to come
+        m[node + w.NODE_PHASE] = MATCH_TRANSIT
+    if m[node + w.NODE_PHASE] == MATCH_TRANSIT:
+        # Only fresh ones: their home is still to come.
+        if k > 0 and not search(m, node, m[node + w.NODE_TRANSIT], first, count, EVERYTHING, k):
             return outcome(m, node)
-        m[node + PHASE] = KEEP
-    if not store(m, node, m[node + SEGMENT + LEFT], first, count):
+        m[node + w.NODE_PHASE] = KEEP
+    if not store(m, node, m[node + w.NODE_SEGMENT + w.LEFT], first, count):
         return outcome(m, node)
-    if k == m[NODES] - 1:
-        m[node + EXPEDITED] = first + count
+    if k == m[w.HEADER_NODES] - 1:
+        m[node + NODE_EXPEDITED] = first + count
         if k > 0:
-            try_send(m, m[node + TO_LEFT], EXPEDITION_END, first + count, 0, 0)
-    expire(m, m[node + SEGMENT + RIGHT], m[node + EXPIRED_AFTER + LEFT])
-    store_release(m, node + DONE + LEFT, first + count)
-    m[node + PHASE] = RECEIVE
-    return WORKED
+            try_send(m, m[node + w.NODE_TO_LEFT], w.EXPEDITION_END, first + count, 0, 0)
+    expire(m, m[node + w.NODE_SEGMENT + w.RIGHT], m[node + NODE_EXPIRED_AFTER + w.LEFT])
+    store_release(m, node + w.NODE_DONE + w.LEFT, first + count)
+    m[node + w.NODE_PHASE] = RECEIVE
+    return w.WORKED
 
 
 @compiled
 def process_right(m: Words, k: int, node: int) -> int:
     """Figure 14."""
-    ring, onward = m[node + FROM_RIGHT], m[node + TO_LEFT]
+    ring, onward = m[node + w.NODE_FROM_RIGHT], m[node + w.NODE_TO_LEFT]
     if waiting(m, ring) == 0:
-        return IDLE
+        return w.IDLE
     kind, first = front(m, ring, 0), front(m, ring, 1)
-    if kind == ARRIVAL:
-        back = m[node + TO_RIGHT]
+    if kind == w.ARRIVAL:
+        back = m[node + w.NODE_TO_RIGHT]
         if (onward != 0 and room(m, onward) < SPARE) or (back != 0 and room(m, back) < SPARE):
-            return IDLE
-        take_arrivals(m, node, RIGHT, ring, onward)
+            return w.IDLE
+        take_arrivals(m, node, w.RIGHT, ring, onward)
         return process_right_arrival(m, k, node)
     if onward != 0 and not try_send(m, onward, kind, first, 0, 0):
-        return IDLE
+        return w.IDLE
     pop(m, ring)
-    if kind == EXPEDITION_END:
-        m[node + EXPEDITED] = first
+    if kind == w.EXPEDITION_END:
+        m[node + NODE_EXPEDITED] = first
     else:
-        expire(m, m[node + SEGMENT + LEFT], first)
-    return WORKED
+        expire(m, m[node + w.NODE_SEGMENT + w.LEFT], first)
+    return w.WORKED
 
 
 @compiled
 def process_right_arrival(m: Words, k: int, node: int) -> int:
     """Lines 8 to 13: look at left tuples whose expedition is over, keep the tuples, acknowledge them."""
-    first, count = m[node + FIRST], m[node + COUNT]
-    if m[node + PHASE] == MATCH:
-        if not search(m, node, m[node + SEGMENT + LEFT], first, count, m[node + EXPEDITED], ALL_FRESH):
+    first, count = m[node + w.NODE_FIRST], m[node + w.NODE_COUNT]
+    if m[node + w.NODE_PHASE] == MATCH:
+        if not search(m, node, m[node + w.NODE_SEGMENT + w.LEFT], first, count, m[node + NODE_EXPEDITED], ALL_FRESH):
             return outcome(m, node)
-        m[node + PHASE] = KEEP_TRANSIT
-    if m[node + PHASE] == KEEP_TRANSIT:
-        if k > 0 and not store(m, node, m[node + TRANSIT], first, count):
+        m[node + w.NODE_PHASE] = KEEP_TRANSIT
+    if m[node + w.NODE_PHASE] == KEEP_TRANSIT:
+        if k > 0 and not store(m, node, m[node + w.NODE_TRANSIT], first, count):
             return outcome(m, node)
-        m[node + PHASE] = KEEP
-    if not store(m, node, m[node + SEGMENT + RIGHT], first, count):
+        m[node + w.NODE_PHASE] = KEEP
+    if not store(m, node, m[node + w.NODE_SEGMENT + w.RIGHT], first, count):
         return outcome(m, node)
-    if k < m[NODES] - 1:
-        try_send(m, m[node + TO_RIGHT], ACKNOWLEDGEMENT, first + count, 0, 0)
-    expire(m, m[node + SEGMENT + LEFT], m[node + EXPIRED_AFTER + RIGHT])
-    store_release(m, node + DONE + RIGHT, first + count)
-    m[node + PHASE] = RECEIVE
-    return WORKED
+    if k < m[w.HEADER_NODES] - 1:
+        try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+    expire(m, m[node + w.NODE_SEGMENT + w.LEFT], m[node + NODE_EXPIRED_AFTER + w.RIGHT])
+    store_release(m, node + w.NODE_DONE + w.RIGHT, first + count)
+    m[node + w.NODE_PHASE] = RECEIVE
+    return w.WORKED
+
+
+PROTOCOL = Protocol(
+    name="llhj",
+    step=step,
+    way=w.TO_LANES,
+    links=along_a_row,
+    stores=every_nth,
+    keeps_transit=True,
+    meets_later=True,
+    hands_on_first=True,
+)

@@ -15,67 +15,8 @@ from numba import types
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.shared_words import Words
-from counterflow.protocols.words import (
-    CAPACITY,
-    COMPARISONS,
-    FIRST,
-    FIRST_NODE,
-    GATE_OUT,
-    IN_WINDOW,
-    NEED,
-    NEED_AT,
-    NEED_OUTBOX,
-    NEED_OUTPUT,
-    NEED_POOL,
-    NEED_ROOM,
-    NEED_SCAN,
-    NODE_WORDS,
-    NODES,
-    OFFSET,
-    OUT_AT,
-    OUTBOX,
-    OUTBOX_DATA,
-    OUTBOX_SEEN,
-    OUTBOX_SENT,
-    OUTBOX_SIZE,
-    OUTBOX_TAKEN,
-    PAIRS,
-    PROBE,
-    QUIET,
-    RESULT_WORDS,
-    SCAN,
-    SEARCH,
-    SELF,
-    SHARE_STEP,
-    SHARERS,
-    SIDE,
-    STAMP_HIGH,
-    STAMP_LOW,
-    STAMP_MASK,
-    STAMP_OFFSET,
-    STAMP_STRIDE,
-    STAMP_WORDS,
-    STAMPS,
-    STORE,
-    STORED_STAMPS,
-    STRIDE,
-)
-from counterflow.windows.compiled.block import (
-    CHOSEN_COUNT,
-    COPIES,
-    FIRST_ROW,
-    FOUND,
-    GO_ON,
-    LEFT_OVER,
-    NEWEST,
-    NEXT_ROW,
-    OLDEST,
-    OUT_PROBE,
-    OUT_ROW,
-    RESTART_ALL,
-    RESTART_CHOSEN,
-    UNSURE,
-)
+from counterflow.protocols import words as w
+from counterflow.windows.compiled.block import GO_ON, RESTART_ALL, RESTART_CHOSEN
 from counterflow.windows.compiled.intrinsics import call_entry, viewer
 
 words_at = viewer(types.int64)
@@ -85,40 +26,59 @@ BEGIN, IN_INDEX, CHOOSE, IN_SCAN, FINISH = 0, 1, 2, 3, 4  # of SEARCH
 
 @inlined
 def node_at(m: Words, k: int) -> int:
-    return m[FIRST_NODE] + k * NODE_WORDS
+    return m[w.HEADER_FIRST_NODE] + k * w.NODE_WORDS
 
 
 @inlined
 def stamp_arrays(descriptor: int) -> Any:
     """`low` and `high` by slot, and the mask that makes a slot of a place."""
-    d = words_at(descriptor, STAMP_WORDS)
-    size = d[STAMP_MASK] + 1
-    return words_at(d[STAMP_LOW], size), words_at(d[STAMP_HIGH], size), d[STAMP_MASK]
+    d = words_at(descriptor, w.STAMP_WORDS)
+    size = d[w.STAMP_MASK] + 1
+    return words_at(d[w.STAMP_LOW], size), words_at(d[w.STAMP_HIGH], size), d[w.STAMP_MASK]
 
 
 @inlined
 def numbering(descriptor: int) -> Any:
-    d = words_at(descriptor, STAMP_WORDS)
-    return d[STAMP_STRIDE], d[STAMP_OFFSET]
+    d = words_at(descriptor, w.STAMP_WORDS)
+    return d[w.STAMP_STRIDE], d[w.STAMP_OFFSET]
 
 
 @inlined
 def row_from(m: Words, segment: int, number: int) -> int:
     """The first row of the segment whose tuple has at least this number."""
-    stride = m[segment + STRIDE]
-    return (number - m[segment + OFFSET] + stride - 1) // stride
+    stride = m[segment + w.SEGMENT_STRIDE]
+    return (number - m[segment + w.SEGMENT_OFFSET] + stride - 1) // stride
 
 
 @inlined
 def room_to_wrap(m: Words, node: int, side: int, first: int) -> int:
     """How many tuples from this place on lie side by side; a message has no others."""
-    mask = words_at(m[node + STAMPS + side], STAMP_WORDS)[STAMP_MASK]
+    mask = words_at(m[node + w.NODE_STAMPS + side], w.STAMP_WORDS)[w.STAMP_MASK]
     return mask + 1 - (first & mask)
 
 
 @inlined
 def fits(m: Words, node: int, side: int, count: int) -> bool:
-    return count <= room_to_wrap(m, node, side, m[node + FIRST + 2 * side])
+    return count <= room_to_wrap(m, node, side, m[node + w.NODE_FIRST + 2 * side])
+
+
+# --- the message that is being handled
+
+
+@inlined
+def take_message(m: Words, node: int, side: int, first: int, count: int, phase: int) -> None:
+    """Remember the arrival of tuples of a side, and where handling it begins."""
+    m[node + w.NODE_KIND], m[node + w.NODE_FIRST], m[node + w.NODE_COUNT] = side, first, count
+    m[node + w.NODE_PHASE] = phase
+
+
+@inlined
+def batch_ends(m: Words, node: int) -> Any:
+    """Return the numbers before which a batch's left and right tuples end."""
+    return (
+        m[node + w.NODE_FIRST] + m[node + w.NODE_COUNT],
+        m[node + w.NODE_FIRST_RIGHT] + m[node + w.NODE_COUNT_RIGHT],
+    )
 
 
 # --- the window's part
@@ -127,44 +87,47 @@ def fits(m: Words, node: int, side: int, count: int) -> bool:
 @compiled
 def store(m: Words, node: int, segment: int, first: int, count: int) -> bool:
     """Store those of the tuples at places `first` and following that belong here; False if it needs room first."""
-    stamps = m[node + STAMPS + m[segment + SIDE]]
+    stamps = m[node + w.NODE_STAMPS + m[segment + w.SEGMENT_SIDE]]
     every, begin = numbering(stamps)
     row = row_from(m, segment, first * every + begin)
     rows = row_from(m, segment, (first + count) * every + begin) - row
-    next_row = m[segment + NEXT_ROW]
+    next_row = m[segment + w.SEGMENT_NEXT_ROW]
     if rows == 0:
         return True
-    if next_row + rows - oldest_row(m, segment) > m[segment + CAPACITY]:
-        m[node + NEED], m[node + NEED_AT] = NEED_ROOM, segment
+    if next_row + rows - oldest_row(m, segment) > m[segment + w.SEGMENT_CAPACITY]:
+        m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_ROOM, segment
         return False
-    start, stride = (row * m[segment + STRIDE] + m[segment + OFFSET] - begin) // every, m[segment + STRIDE] // every
-    if m[segment + STORED_STAMPS] != 0 and m[segment + COPIES] != 0:
+    start, stride = (
+        (row * m[segment + w.SEGMENT_STRIDE] + m[segment + w.SEGMENT_OFFSET] - begin) // every,
+        m[segment + w.SEGMENT_STRIDE] // every,
+    )
+    if m[segment + w.SEGMENT_STORED_STAMPS] != 0 and m[segment + w.SEGMENT_COPIES] != 0:
         low, high, mask = stamp_arrays(stamps)
-        stored_low, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
+        stored_low, stored_high, ring = stamp_arrays(m[segment + w.SEGMENT_STORED_STAMPS])
         for i in range(rows):
             slot, place = (start + i * stride) & mask, (next_row + i) & ring
             stored_low[place], stored_high[place] = low[slot], high[slot]
-    if call_entry(m[segment + STORE], m[SELF] + 8 * segment, start, stride, rows) < rows:
-        m[node + NEED], m[node + NEED_AT] = NEED_POOL, segment
+    if call_entry(m[segment + w.SEGMENT_STORE], m[w.HEADER_SELF] + 8 * segment, start, stride, rows) < rows:
+        m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_POOL, segment
         return False
-    m[segment + NEXT_ROW] = next_row + rows
+    m[segment + w.SEGMENT_NEXT_ROW] = next_row + rows
     return True
 
 
 @inlined
 def oldest_row(m: Words, segment: int) -> int:
     """Of all nodes that share the segment's ring: the slowest of them decides what may be overwritten."""
-    oldest = m[segment + FIRST_ROW]
-    for i in range(1, m[segment + SHARERS]):
-        oldest = min(oldest, load_acquire(m, segment + i * m[segment + SHARE_STEP] + FIRST_ROW))
+    oldest = m[segment + w.SEGMENT_FIRST_ROW]
+    for i in range(1, m[segment + w.SEGMENT_SHARERS]):
+        oldest = min(oldest, load_acquire(m, segment + i * m[segment + w.SEGMENT_SHARE_STEP] + w.SEGMENT_FIRST_ROW))
     return oldest
 
 
 @inlined
 def expire(m: Words, segment: int, before: int) -> None:
     """Forget the tuples before this number."""
-    row = min(row_from(m, segment, before), m[segment + NEXT_ROW])
-    store_release(m, segment + FIRST_ROW, max(m[segment + FIRST_ROW], row))
+    row = min(row_from(m, segment, before), m[segment + w.SEGMENT_NEXT_ROW])
+    store_release(m, segment + w.SEGMENT_FIRST_ROW, max(m[segment + w.SEGMENT_FIRST_ROW], row))
 
 
 # --- searching
@@ -177,23 +140,23 @@ def rows_in_window(m: Words, node: int, segment: int, first: int, count: int, li
     Rows up to the probe's `high` came before it. Those after it came later (where they can be stored already), and the
     pair is in the window if the probe is in the stored tuple's. `limit` is a number at which stored tuples end.
     """
-    stride, offset = m[segment + STRIDE], m[segment + OFFSET]
-    first_row, end_row = m[segment + FIRST_ROW], min(m[segment + NEXT_ROW], row_from(m, segment, limit))
-    stamps = m[node + STAMPS + 1 - m[segment + SIDE]]
+    stride, offset = m[segment + w.SEGMENT_STRIDE], m[segment + w.SEGMENT_OFFSET]
+    first_row, end_row = (
+        m[segment + w.SEGMENT_FIRST_ROW],
+        min(m[segment + w.SEGMENT_NEXT_ROW], row_from(m, segment, limit)),
+    )
+    stamps = m[node + w.NODE_STAMPS + 1 - m[segment + w.SEGMENT_SIDE]]
     low, high, mask = stamp_arrays(stamps)
     every, begin_at = numbering(stamps)
-    oldest, newest = words_at(m[segment + OLDEST], count), words_at(m[segment + NEWEST], count)
-    later = m[segment + STORED_STAMPS] != 0
+    oldest, newest = words_at(m[segment + w.SEGMENT_OLDEST], count), words_at(m[segment + w.SEGMENT_NEWEST], count)
+    later = m[segment + w.SEGMENT_STORED_STAMPS] != 0
     stored_low, ring = low, mask
     if later:
-        stored_low, _, ring = stamp_arrays(m[segment + STORED_STAMPS])
-    quiet, quiet_row = m[QUIET + 1 - m[segment + SIDE]], row_from(m, segment, m[QUIET + m[segment + SIDE]])
+        stored_low, _, ring = stamp_arrays(m[segment + w.SEGMENT_STORED_STAMPS])
     total = 0
     for i in range(count):
         slot = (first + i) & mask
         begin = max((low[slot] - offset + stride - 1) // stride, first_row)
-        if (first + i) * every + begin_at < quiet:
-            begin = max(begin, quiet_row)
         end = min((high[slot] - offset) // stride + 1, end_row)
         if later:
             beyond = end_row
@@ -217,43 +180,45 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
     `limit`: stored tuples from this number on are not looked at. `fresh_below`: only stored tuples are partners whose
     number modulo the number of nodes is less.
     """
-    block = m[SELF] + 8 * segment
-    if m[node + SEARCH] == BEGIN:
+    block = m[w.HEADER_SELF] + 8 * segment
+    if m[node + w.NODE_SEARCH] == BEGIN:
         total = rows_in_window(m, node, segment, first, count, limit)
         if total == 0:
             return True
-        m[node + IN_WINDOW] += total
-        m[segment + FOUND], m[node + OUT_AT] = 0, 0
-        if m[segment + PROBE] != 0:
-            m[node + SEARCH] = IN_INDEX
-            finished = call_entry(m[segment + PROBE], block, first, count, 1)
+        m[node + w.NODE_IN_WINDOW] += total
+        m[segment + w.SEGMENT_FOUND], m[node + w.NODE_OUT_AT] = 0, 0
+        if m[segment + w.SEGMENT_PROBE] != 0:
+            m[node + w.NODE_SEARCH] = IN_INDEX
+            finished = call_entry(m[segment + w.SEGMENT_PROBE], block, first, count, 1)
         else:
-            m[node + COMPARISONS] += total
-            m[node + SEARCH] = IN_SCAN
-            finished = call_entry(m[segment + SCAN], block, first, count, RESTART_ALL)
+            m[node + w.NODE_COMPARISONS] += total
+            m[node + w.NODE_SEARCH] = IN_SCAN
+            finished = call_entry(m[segment + w.SEGMENT_SCAN], block, first, count, RESTART_ALL)
         note_end(m, node, segment, finished)
     while True:
         if not emit(m, node, segment, first, fresh_below):
             return False
-        state = m[node + SEARCH]
+        state = m[node + w.NODE_SEARCH]
         if state == FINISH:
-            m[node + SEARCH] = BEGIN
+            m[node + w.NODE_SEARCH] = BEGIN
             return True
         if state == CHOOSE:
-            if m[segment + SCAN] == 0:
-                m[node + NEED], m[node + NEED_AT] = NEED_SCAN, segment
+            if m[segment + w.SEGMENT_SCAN] == 0:
+                m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_SCAN, segment
                 return False
-            m[node + SEARCH] = IN_SCAN
-            m[segment + CHOSEN_COUNT] = m[segment + LEFT_OVER]
-            m[node + COMPARISONS] += m[segment + LEFT_OVER] * (m[segment + NEXT_ROW] - m[segment + FIRST_ROW])
-            finished = call_entry(m[segment + SCAN], block, first, count, RESTART_CHOSEN)
+            m[node + w.NODE_SEARCH] = IN_SCAN
+            m[segment + w.SEGMENT_CHOSEN_COUNT] = m[segment + w.SEGMENT_LEFT_OVER]
+            m[node + w.NODE_COMPARISONS] += m[segment + w.SEGMENT_LEFT_OVER] * (
+                m[segment + w.SEGMENT_NEXT_ROW] - m[segment + w.SEGMENT_FIRST_ROW]
+            )
+            finished = call_entry(m[segment + w.SEGMENT_SCAN], block, first, count, RESTART_CHOSEN)
         elif state == IN_INDEX:
-            finished = call_entry(m[segment + PROBE], block, first, count, 0)
+            finished = call_entry(m[segment + w.SEGMENT_PROBE], block, first, count, 0)
         else:
-            finished = call_entry(m[segment + SCAN], block, first, count, GO_ON)
+            finished = call_entry(m[segment + w.SEGMENT_SCAN], block, first, count, GO_ON)
         note_end(m, node, segment, finished)
-        if finished == 0 and m[segment + FOUND] == 0:
-            m[node + NEED], m[node + NEED_AT] = NEED_OUTPUT, segment
+        if finished == 0 and m[segment + w.SEGMENT_FOUND] == 0:
+            m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_OUTPUT, segment
             return False
 
 
@@ -261,8 +226,8 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
 def note_end(m: Words, node: int, segment: int, finished: int) -> None:
     """After a call: whether probes are left over that the index does not help."""
     if finished != 0:
-        over = m[node + SEARCH] == IN_INDEX and m[segment + LEFT_OVER] > 0
-        m[node + SEARCH] = CHOOSE if over else FINISH
+        over = m[node + w.NODE_SEARCH] == IN_INDEX and m[segment + w.SEGMENT_LEFT_OVER] > 0
+        m[node + w.NODE_SEARCH] = CHOOSE if over else FINISH
 
 
 @compiled
@@ -271,30 +236,35 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
 
     Results for a gate wait in the queue until the batch is complete, so that it has to become larger.
     """
-    found = m[segment + FOUND]
+    found = m[segment + w.SEGMENT_FOUND]
     if found == 0:
         return True
-    box = m[node + OUTBOX]
-    probes, rows = words_at(m[segment + OUT_PROBE], found), words_at(m[segment + OUT_ROW], found)
-    stride, offset, side, unsure = m[segment + STRIDE], m[segment + OFFSET], m[segment + SIDE], m[segment + UNSURE]
-    stamps = m[node + STAMPS + 1 - side]
+    box = m[node + w.NODE_OUTBOX]
+    probes, rows = words_at(m[segment + w.SEGMENT_OUT_PROBE], found), words_at(m[segment + w.SEGMENT_OUT_ROW], found)
+    stride, offset, side, unsure = (
+        m[segment + w.SEGMENT_STRIDE],
+        m[segment + w.SEGMENT_OFFSET],
+        m[segment + w.SEGMENT_SIDE],
+        m[segment + w.SEGMENT_UNSURE],
+    )
+    stamps = m[node + w.NODE_STAMPS + 1 - side]
     _, high, mask = stamp_arrays(stamps)
     every, begin_at = numbering(stamps)
     stored_high, ring = high, mask
-    if m[segment + STORED_STAMPS] != 0:
-        _, stored_high, ring = stamp_arrays(m[segment + STORED_STAMPS])
-    size, sent, nodes = m[box + OUTBOX_SIZE], m[box + OUTBOX_SENT], m[NODES]
-    results = words_at(m[box + OUTBOX_DATA], size * RESULT_WORDS)
-    i = m[node + OUT_AT]
+    if m[segment + w.SEGMENT_STORED_STAMPS] != 0:
+        _, stored_high, ring = stamp_arrays(m[segment + w.SEGMENT_STORED_STAMPS])
+    size, sent, nodes = m[box + w.OUTBOX_SIZE], m[box + w.OUTBOX_SENT], m[w.HEADER_NODES]
+    results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
+    i = m[node + w.NODE_OUT_AT]
     while i < found:
-        if sent - m[box + OUTBOX_SEEN] == size:
-            m[box + OUTBOX_SEEN] = load_acquire(m, box + OUTBOX_TAKEN)
-            if sent - m[box + OUTBOX_SEEN] == size:
+        if sent - m[box + w.OUTBOX_SEEN] == size:
+            m[box + w.OUTBOX_SEEN] = load_acquire(m, box + w.OUTBOX_TAKEN)
+            if sent - m[box + w.OUTBOX_SEEN] == size:
                 break
         slot = (first + probes[i]) & mask
         probe, stored = (first + probes[i]) * every + begin_at, rows[i] * stride + offset
         if fresh_below == ALL_FRESH or stored % nodes < fresh_below:
-            place = (sent & (size - 1)) * RESULT_WORDS
+            place = (sent & (size - 1)) * w.RESULT_WORDS
             if stored <= high[slot]:  # the probe is the later one
                 results[place] = (probe + high[slot] + 1) * 2 + (1 - side)
             else:
@@ -304,12 +274,12 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
             results[place + 3] = unsure
             sent += 1
         i += 1
-    m[node + PAIRS] += sent - m[box + OUTBOX_SENT]
-    store_release(m, box + OUTBOX_SENT, sent)
-    m[node + OUT_AT] = i
+    m[node + w.NODE_PAIRS] += sent - m[box + w.OUTBOX_SENT]
+    store_release(m, box + w.OUTBOX_SENT, sent)
+    m[node + w.NODE_OUT_AT] = i
     if i < found:
-        if m[GATE_OUT] != 0:
-            m[node + NEED], m[node + NEED_AT] = NEED_OUTBOX, segment
+        if m[w.HEADER_GATE_OUT] != 0:
+            m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_OUTBOX, segment
         return False
-    m[segment + FOUND], m[segment + UNSURE], m[node + OUT_AT] = 0, 0, 0
+    m[segment + w.SEGMENT_FOUND], m[segment + w.SEGMENT_UNSURE], m[node + w.NODE_OUT_AT] = 0, 0, 0
     return True

@@ -24,24 +24,8 @@ from counterflow.jit import compiled, inlined
 from counterflow.lockfree.scale_gate import NONE, TIE, TIME, VALUE, advance, next_ready, try_insert
 from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
-from counterflow.protocols.node import node_at, words_at
-from counterflow.protocols.words import (
-    COLLECTOR,
-    COUNT,
-    COUNT_RIGHT,
-    FIRST,
-    FIRST_RIGHT,
-    GATE_OUT,
-    NODES,
-    OUTBOX,
-    OUTBOX_DATA,
-    OUTBOX_SENT,
-    OUTBOX_SIZE,
-    OUTBOX_SPARE,
-    OUTBOX_TAKEN,
-    RESULT_WORDS,
-    WAITER,
-)
+from counterflow.protocols import words as w
+from counterflow.protocols.node import batch_ends, node_at, words_at
 
 THE_READER = 0
 
@@ -52,13 +36,13 @@ THE_READER = 0
 @compiled
 def sort_results(m: Words, node: int) -> None:
     """Merge neighbouring runs until there is one: the kernels leave few."""
-    box = m[node + OUTBOX]
-    count, size = m[box + OUTBOX_SENT], m[box + OUTBOX_SIZE] * RESULT_WORDS
-    results, spare = words_at(m[box + OUTBOX_DATA], size), words_at(m[box + OUTBOX_SPARE], size)
+    box = m[node + w.NODE_OUTBOX]
+    count, size = m[box + w.OUTBOX_SENT], m[box + w.OUTBOX_SIZE] * w.RESULT_WORDS
+    results, spare = words_at(m[box + w.OUTBOX_DATA], size), words_at(m[box + w.OUTBOX_SPARE], size)
     while count > 0 and run_end(results, 0, count) < count:
         merge_runs(results, spare, count)
         if run_end(spare, 0, count) == count:
-            for i in range(count * RESULT_WORDS):
+            for i in range(count * w.RESULT_WORDS):
                 results[i] = spare[i]
             return
         merge_runs(spare, results, count)
@@ -67,7 +51,7 @@ def sort_results(m: Words, node: int) -> None:
 @inlined
 def precedes(results: Words, i: int, j: int) -> bool:
     """By the rank of the later tuple, then by the earlier one: of one later tuple, only that side's numbers differ."""
-    a, b = i * RESULT_WORDS, j * RESULT_WORDS
+    a, b = i * w.RESULT_WORDS, j * w.RESULT_WORDS
     if results[a] != results[b]:
         return results[a] < results[b]
     return results[a + 1] < results[b + 1] or (results[a + 1] == results[b + 1] and results[a + 2] < results[b + 2])
@@ -95,8 +79,8 @@ def merge_runs(source: Words, target: Words, count: int) -> None:
                 taken, i = i, i + 1
             else:
                 taken, j = j, j + 1
-            for word in range(RESULT_WORDS):
-                target[to * RESULT_WORDS + word] = source[taken * RESULT_WORDS + word]
+            for word in range(w.RESULT_WORDS):
+                target[to * w.RESULT_WORDS + word] = source[taken * w.RESULT_WORDS + word]
         begin = end
 
 
@@ -109,19 +93,20 @@ def add_results(m: Words, k: int, node: int) -> bool:
 
     The time is the rank of the later tuple, the tie is the number of the earlier one, and the value is the rest.
     """
-    gate, box = m[GATE_OUT], m[node + OUTBOX]
-    results = words_at(m[box + OUTBOX_DATA], m[box + OUTBOX_SIZE] * RESULT_WORDS)
-    for i in range(m[box + OUTBOX_TAKEN], m[box + OUTBOX_SENT]):
-        at = i * RESULT_WORDS
+    gate, box = m[w.HEADER_GATE_OUT], m[node + w.NODE_OUTBOX]
+    results = words_at(m[box + w.OUTBOX_DATA], m[box + w.OUTBOX_SIZE] * w.RESULT_WORDS)
+    for i in range(m[box + w.OUTBOX_TAKEN], m[box + w.OUTBOX_SENT]):
+        at = i * w.RESULT_WORDS
         side = results[at] & 1
         later, earlier = results[at + 1 + side], results[at + 2 - side]
         value = (later * 2 + side) * 2 + (results[at + 3] != 0)
         if not try_insert(m, gate, k, results[at] >> 1, earlier, value):
-            m[box + OUTBOX_TAKEN] = i
-            notify(m, m[COLLECTOR])  # who is refused has promised more
+            m[box + w.OUTBOX_TAKEN] = i
+            notify(m, m[w.HEADER_COLLECTOR])  # who is refused has promised more
             return False
-    m[box + OUTBOX_SENT], m[box + OUTBOX_TAKEN] = 0, 0
-    advance(m, gate, k, m[node + FIRST] + m[node + COUNT] + m[node + FIRST_RIGHT] + m[node + COUNT_RIGHT] - 1)
+    m[box + w.OUTBOX_SENT], m[box + w.OUTBOX_TAKEN] = 0, 0
+    left, right = batch_ends(m, node)
+    advance(m, gate, k, left + right - 1)
     return True
 
 
@@ -131,18 +116,18 @@ def add_results(m: Words, k: int, node: int) -> bool:
 @compiled
 def take_ready_results(m: Words, out: Words, capacity: int) -> int:
     """Move ready results to `out`, in order; returns how many."""
-    gate, taken = m[GATE_OUT], 0
+    gate, taken = m[w.HEADER_GATE_OUT], 0
     while taken < capacity:
         ready = next_ready(m, gate, THE_READER)
         if ready == NONE:
             break
-        earlier, value, at = m[ready + TIE], m[ready + VALUE], taken * RESULT_WORDS
+        earlier, value, at = m[ready + TIE], m[ready + VALUE], taken * w.RESULT_WORDS
         side = value >> 1 & 1
         out[at] = m[ready + TIME] * 2 + side
         out[at + 1 + side], out[at + 2 - side] = value >> 2, earlier
         out[at + 3] = value & 1
         taken += 1
     if taken > 0:
-        for k in range(m[NODES]):
-            notify(m, m[node_at(m, k) + WAITER])
+        for k in range(m[w.HEADER_NODES]):
+            notify(m, m[node_at(m, k) + w.NODE_WAITER])
     return taken

@@ -1,4 +1,4 @@
-"""The compiled protocols on threads: a `Core` whose nodes each have one, and run without the GIL."""
+"""The compiled protocols as a `Core`: their nodes fed and collected from, and each on a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from counterflow.engines.local.options import Local
 from counterflow.engines.local.threads import start_thread
 from counterflow.errors import OptionError
 from counterflow.predicate.expression import columns_of
-from counterflow.protocols import threads as running
+from counterflow.protocols import threads
 from counterflow.protocols import words as w
-from counterflow.protocols.driver import Driver
-from counterflow.protocols.machine import Design, Machine
+from counterflow.protocols.design import Design
+from counterflow.protocols.feed import Feed, finish
+from counterflow.protocols.machine import Machine
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import choose_path
 from counterflow.windows.evaluate import matches
@@ -55,28 +56,106 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
     return ParallelCore(spec, design)
 
 
-class ParallelCore:
-    """See `core.Core`."""
+class NodesCore:
+    """A `core.Core` of compiled nodes, whoever steps them: it feeds them, and collects what they find."""
 
-    def __init__(self, spec: JoinSpec, design: Design, pin: bool = True) -> None:
+    def __init__(self, spec: JoinSpec, design: Design) -> None:
         self.spec, self.design = spec, design
         self.machine = Machine(spec.predicate, spec.parts, design)
-        self.driver = Driver(self.machine)
+        self.feeder = Feed(self.machine)
         self.unsure = UnsurePairs(spec) if self.machine.may_be_unsure else None
         self._out = np.empty(COLLECTED_MAX * w.RESULT_WORDS, np.int64)
-        self._marks = np.zeros(2 * design.nodes, np.int64)
         self._complete = (0, 0)
         self._expiries: deque[tuple[tuple[int, int], tuple[int, int]]] = deque()
         self._ended = self._closed = self._collected_all = False
         self._error: BaseException | None = None
+
+    # --- the driver's side
+
+    def feed(self, left: Batch, right: Batch) -> None:
+        if self.unsure is not None:
+            self.unsure.append(left, right)
+        self.feeder.offer(left, right)
+        self._push()
+
+    def expire(self, left_before: int, right_before: int) -> None:
+        if self.unsure is not None:
+            self._expiries.append(((left_before, right_before), self.feeder.taken))
+        self.feeder.expire(left_before, right_before)
+        self._push()
+
+    def _push(self) -> None:
+        """Send what was offered, and let nodes move where there is no room."""
+        turn = 0
+        while not self.feeder.push() and not self._closed:
+            if self._error is not None:
+                raise self._error
+            self._let_nodes_move(turn)
+            turn += 1
+
+    def _let_nodes_move(self, turn: int) -> None:
+        """Wait for nodes, or step them; for the turn-th time without success."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        threads.wake_collector(self.machine.m)
+
+    def finish(self) -> None:
+        self.expire(*self.feeder.taken)
+        finish(self.machine.m)
+        self._ended = True
+        self.wake()
+
+    # --- the collector's side
+
+    @property
+    def in_order(self) -> bool:
+        return self.design.gates_results
+
+    @property
+    def finished(self) -> bool:
+        return self._closed or self._collected_all
+
+    def collect(self, timeout: float) -> Found | None:
+        if self._error is not None:
+            raise self._error
+        if self.finished:
+            return None
+        m, ended, before = self.machine.m, self._ended, self._complete
+        taken = threads.await_results(m, self._out, COLLECTED_MAX, int(timeout * 1e9))
+        if self._error is not None:
+            raise self._error
+        at = self.machine.collector + w.COLLECT_COMPLETE
+        self._complete = int(m[at]), int(m[at + 1])
+        results = self._out[: taken * w.RESULT_WORDS].reshape(-1, w.RESULT_WORDS)
+        left, right = results[:, 1].copy(), results[:, 2].copy()
+        if self.unsure is not None and taken:
+            left, right = self.unsure.checked(left, right, results[:, 3] != 0)
+            self._forget()
+        if ended and self.feeder.done():
+            self._collected_all = self._complete == self.feeder.taken
+        if not taken and self._complete == before and not threads.take_wake(m):
+            return None
+        return Found(left, right, self._complete)
+
+    def _forget(self) -> None:
+        """Forget tuples when all pairs are found that could have them: candidates refer to them until then."""
+        assert self.unsure is not None
+        while self._expiries and all(c >= n for c, n in zip(self._complete, self._expiries[0][1], strict=True)):
+            self.unsure.expire(*self._expiries.popleft()[0])
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class ParallelCore(NodesCore):
+    """The nodes each have a thread, and run without the GIL."""
+
+    def __init__(self, spec: JoinSpec, design: Design, pin: bool = True) -> None:
+        super().__init__(spec, design)
         self._threads: list[threading.Thread] = []
-        self._start_threads(pin)
-
-    # --- nodes
-
-    def _start_threads(self, pin: bool) -> None:
-        for k in range(self.design.nodes):
-            name, needed_by = f"counterflow-node-{k}", f"{self.design.algorithm} of {self.design.nodes} workers"
+        for k in range(design.nodes):
+            name, needed_by = f"counterflow-node-{k}", f"{design.algorithm} of {design.nodes} workers"
             thread = threading.Thread(target=self._run_node, args=(k, pin), name=name, daemon=True)
             try:
                 start_thread(thread, needed_by, "use fewer workers")
@@ -89,110 +168,19 @@ class ParallelCore:
         try:
             if pin:
                 pin_thread(k)
-            run = running.runner(self.machine.step)
+            run = threads.runner(self.machine.step)
             while run(self.machine.m, k) == w.NEEDS:
                 self.machine.attend(k)
         except BaseException as error:
             self._error = error
-            self._stop()
+            threads.stop(self.machine.m)
 
-    def _stop(self) -> None:
-        running.stop(self.machine.m)
-
-    # --- the driver's side
-
-    def feed(self, left: Batch, right: Batch) -> None:
-        if self.unsure is not None:
-            self.unsure.append(left, right)
-        self.driver.offer(left, right)
-        self._push()
-
-    def expire(self, left_before: int, right_before: int) -> None:
-        self._expiries.append(((left_before, right_before), (self.driver.sent[0], self.driver.sent[1])))
-        self.driver.expire(left_before, right_before)
-        self._push()
-
-    def _push(self) -> None:
-        turn = 0
-        while not self.driver.push() and not self._closed:
-            if self._error is not None:
-                raise self._error
-            running.pause_driver(self.machine.m, turn)
-            turn += 1
-
-    def wake(self) -> None:
-        running.wake_collector(self.machine.m)
-
-    def finish(self) -> None:
-        self.driver.finish()
-        self._push()
-        self.driver.flush()
-        self._ended = True
-        self.wake()
-
-    # --- the collector's side
-
-    @property
-    def in_order(self) -> bool:
-        return bool(self.machine.m[w.GATE_OUT])
-
-    @property
-    def finished(self) -> bool:
-        return self._closed or self._collected_all
-
-    def collect(self, timeout: float) -> Found | None:
-        if self._error is not None:
-            raise self._error
-        if self.finished:
-            return None
-        m, ended, fed = self.machine.m, self._ended, self.driver.sent
-        taken = running.collect(m, self._out, COLLECTED_MAX, self._marks, int(timeout * 1e9))
-        if self._error is not None:
-            raise self._error
-        results = self._out[: taken * w.RESULT_WORDS].reshape(-1, w.RESULT_WORDS)
-        before = self._complete
-        if taken < COLLECTED_MAX:  # otherwise there may be more results of what is done
-            self._complete = self._completed(fed)
-        left, right = results[:, 1].copy(), results[:, 2].copy()
-        if self.unsure is not None and taken:
-            left, right = self.unsure.checked(left, right, results[:, 3] != 0)
-            self._forget()
-        if ended and taken < COLLECTED_MAX and self.driver.done():
-            # Nodes were done before the results were taken only if the marks say so.
-            self._collected_all = self._complete == (fed[0], fed[1])
-        if not taken and self._complete == before and not running.take_wake(m):
-            return None
-        return Found(left, right, self._complete)
-
-    def _completed(self, fed: tuple[int, int]) -> tuple[int, int]:
-        """Up to which tuples all pairs of which they are the later one were handed out.
-
-        A pair is found when both tuples have passed all nodes, so what comes before the first tuple in the total order
-        that has not is complete. In handshake join a pair may be found until both are taken out of the row.
-        """
-        marks = self._marks.reshape(-1, 2)
-        done = int(marks[:, 0].min()), int(marks[:, 1].min())
-        pick = max if self.design.algorithm == "handshake" else min
-        found = []
-        for side in (0, 1):
-            opposite = done[1 - side]
-            before: int | None = fed[side]
-            if opposite < fed[1 - side]:
-                before = self.machine.arenas[1 - side].arrived(opposite)
-            if before is None:  # the nodes are further already: the next marks will tell
-                before = self._complete[side]
-            found.append(min(pick(done[side], before), fed[side]))
-        return max(found[0], self._complete[0]), max(found[1], self._complete[1])
-
-    def _forget(self) -> None:
-        """Candidates refer to tuples until all pairs are found that could have them."""
-        assert self.unsure is not None
-        while self._expiries and all(c >= n for c, n in zip(self._complete, self._expiries[0][1], strict=True)):
-            self.unsure.expire(*self._expiries.popleft()[0])
+    def _let_nodes_move(self, turn: int) -> None:
+        threads.pause_driver(self.machine.m, turn)
 
     def close(self) -> None:
-        self._closed = True
-        self._stop()
+        super().close()
+        threads.stop(self.machine.m)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()

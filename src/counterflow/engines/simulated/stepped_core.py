@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from counterflow.engines.local.arrivals import Arrivals
 from counterflow.engines.local.engine import join_tables
-from counterflow.engines.local.parallel import ParallelCore
+from counterflow.engines.local.parallel import NodesCore
 from counterflow.engines.simulated.options import Simulated
 from counterflow.protocols import words as w
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
 
@@ -23,38 +23,44 @@ SMALL = (1, 2, 16)
 IN_FLIGHT = (16, 64, 256)
 
 
-class SimulatedCore(ParallelCore):
-    """The nodes of the local engine without their threads."""
+class SteppedCore(NodesCore):
+    """The nodes of the local engine without their threads: they move when they are told to."""
+
+    def step(self, k: int) -> int:
+        """Let node k move, and give it what it needs; returns what its step says."""
+        state = int(self.machine.step(self.machine.m, k))
+        if state == w.NEEDS:
+            self.machine.attend(k)
+        return state
+
+
+class SeededCore(SteppedCore):
+    """A core whose moves a seed decides."""
 
     def __init__(self, spec: JoinSpec, design: Design, chance: random.Random) -> None:
+        super().__init__(spec, design)
         self._chance = chance
         self._eager = [chance.random() ** 3 + 0.01 for _ in range(design.nodes)]  # some nodes are slow
         self.pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        super().__init__(spec, design)
 
-    def _start_threads(self, pin: bool) -> None:
-        """There are none."""
-
-    def _push(self) -> None:
-        while not self.driver.push():
-            self.move()
+    def _let_nodes_move(self, turn: int) -> None:
+        self.move()
 
     def move(self) -> None:
-        """A node steps, or what was found is collected."""
+        """Let a node step, or collect what was found."""
         if self._chance.random() < COLLECTED:
             found = self.collect(0)
             if found is not None:
                 self.pairs.append((found.left, found.right))
             return
         (k,) = self._chance.choices(range(self.design.nodes), self._eager)
-        if self.machine.step(self.machine.m, k) == w.NEEDS:
-            self.machine.attend(k)
+        self.step(k)
 
 
 def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simulated) -> pa.Table:
     def find_pairs(spec: JoinSpec, arrivals: Arrivals, _: object) -> tuple[Array, Array]:
         chance, arrivals = random.Random(engine.seed), arrivals.numbered()
-        core = SimulatedCore(spec, _design(spec, engine, arrivals.window_rows(), chance), chance)
+        core = SeededCore(spec, _design(spec, engine, arrivals.window_rows(), chance), chance)
         at = 0
         while at < arrivals.total:
             end = min(at + chance.randint(1, FED_MAX), arrivals.total)
@@ -73,7 +79,7 @@ def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simu
 
 
 def _design(spec: JoinSpec, engine: Simulated, window_rows: tuple[int, int], chance: random.Random) -> Design:
-    """Sizes are small, so that nodes have to wait for each other."""
+    """Return a design of small sizes, so that nodes have to wait for each other."""
     local = engine.local
     return Design(
         local.algorithm,

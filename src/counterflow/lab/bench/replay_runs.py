@@ -50,10 +50,11 @@ class Run:
         rates: str = "",
     ) -> None:
         from counterflow.lab.replay.replay import Replay
-        from counterflow.protocols.machine import Design, Machine
+        from counterflow.protocols.design import Design
+        from counterflow.protocols.machine import Machine
 
         self.arrivals, self.rate, self.ordered = Arrivals(inputs, window, pairs, rates), rate, ordered
-        layout = Local("dpjoin", workers=workers).matrix if algorithm == "dpjoin" else (1, 1)
+        layout = Local(algorithm, workers=workers).matrix
         self.design = Design(
             algorithm,
             workers,
@@ -62,7 +63,7 @@ class Run:
             access=access,  # type: ignore[arg-type]
             in_flight=max(4096, 4 * batch),
             outbox_rows=1 << 12,
-            ordered_output=ordered and algorithm == "scalejoin",  # as through the public call: its second gate
+            ordered_output=ordered,  # as through the public call: by a second gate, where there is one
             expected_rows=(window + 2 * batch, window + 2 * batch),
         )
         machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
@@ -79,17 +80,17 @@ class Run:
             "algorithm": self.design.algorithm,
             "path": arrivals.inputs.kind if self.design.access == "auto" else self.design.access,
             "workers": self.design.nodes,
-            **({"layout": "x".join(map(str, self.design.layout))} if self.design.algorithm == "dpjoin" else {}),
+            **({"layout": "x".join(map(str, self.design.layout))} if self.design.protocol.matrix else {}),
             "window_rows": arrivals.window,
             "batch_rows": self.design.batch_rows,
             "ordered": self.ordered,
-            **({"ordered_by": "gate" if self.design.ordered_output else "collector"} if self.ordered else {}),
+            **({"ordered_by": "gate" if self.design.gates_results else "collector"} if self.ordered else {}),
             "seconds": seconds,
             "tuples_per_s": (len(arrivals.is_left) - warm) / seconds,
             "stolen": stolen / seconds / len(usable_cores()),
             "hop_ns": hop_ns(),
             "pairs": measured["pairs"],
-            **({} if self.design.ordered_output else {"buffer_rows_max": measured["buffer"]}),  # the gate's is its own
+            **({} if self.design.gates_results else {"buffer_rows_max": measured["buffer"]}),  # the gate's is its own
         }
         if measured["punctuated"] < measured["pairs"]:
             row["punctuation_rows_min"] = measured["punctuated"]

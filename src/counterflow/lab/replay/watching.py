@@ -12,12 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release
+from counterflow.lockfree.atomics import clock_ns, store_release
 from counterflow.lockfree.shared_words import Words
-from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
-from counterflow.protocols.node import node_at, stamp_arrays, words_at
-from counterflow.protocols.threads import progress, take_results
+from counterflow.protocols.collect import collect, complete_rank
 
 # --- what was found, and how far the collector is: words of `found`
 PAIRS, CHECKSUM, TOO_LATE = 0, 1, 2
@@ -36,7 +34,8 @@ SHELF_WORDS = 8
 SHELVES, DEEP = 1 << 13, SHELF_WORDS - 1
 AT_ONCE = 256  # shelves that are emptied at once
 NONE = (1 << 63) - 1  # an empty place on a shelf
-PLACES = 1 << 20  # for results that do not fit on a shelf
+PLACES = 1 << 20  # for results that do not fit on a shelf; where there is none left, a run is not verified
+TAKEN_MAX = 1 << 13  # results that are taken in one turn
 BINS_PER_DOUBLING = 64
 BINS = BINS_PER_DOUBLING * 40
 OUT_PLACES = PLACES + (AT_ONCE + 1) * DEEP
@@ -46,11 +45,11 @@ END = -1  # of a list
 class Watch(NamedTuple):
     """What a turn of the collector looks at."""
 
-    both: bool  # a pair lives as long as both tuples do: handshake join
     ordered: bool
     totals: Words  # how many left and right tuples there are
     due_ns: Words  # by rank, when a tuple was due; its results' ages count from then
     clock: Words
+    taken: Words
     shelves: Words
     places: Words
     following: Words
@@ -60,19 +59,19 @@ class Watch(NamedTuple):
     histogram: Words
 
 
-def new_watch(both: bool, ordered: bool, totals: Words, due_ns: Words, clock: Words, counted_from: int) -> Watch:
+def new_watch(ordered: bool, totals: Words, due_ns: Words, clock: Words, counted_from: int) -> Watch:
     shelves, following = np.full(SHELVES * SHELF_WORDS, NONE), np.arange(1, PLACES + 1)
     shelves[::SHELF_WORDS], following[-1] = 0, END
     found = np.zeros(FOUND_WORDS, np.int64)
     found[[COUNTED_FROM, RELEASED, PUNCTUATED_AT]], found[PUNCTUATED_LEAST] = counted_from, NONE
     return Watch(
-        both,
         ordered,
         totals,
         due_ns,
         clock,
+        np.zeros(w.RESULT_WORDS * TAKEN_MAX, np.int64),
         shelves,
-        places=np.zeros(w.RESULT_WORDS * PLACES, np.int64),
+        places=np.zeros(2 * PLACES, np.int64),
         following=following,
         lists=np.full(len(due_ns), END),
         out=np.zeros(2 * OUT_PLACES, np.int64),
@@ -81,87 +80,55 @@ def new_watch(both: bool, ordered: bool, totals: Words, due_ns: Words, clock: Wo
     )
 
 
-@inlined
-def complete_rank(m: Words, both: bool, totals: Words) -> int:
-    """All pairs whose later tuple comes before this rank are found; `both`: a pair lives as long as both tuples do."""
-    ranks = (rank_of(m, 0, progress(m, 0), totals), rank_of(m, 1, progress(m, 1), totals))
-    return max(ranks[0], ranks[1]) if both else min(ranks[0], ranks[1])
-
-
-@inlined
-def rank_of(m: Words, side: int, number: int, totals: Words) -> int:
-    if number >= totals[side]:
-        return totals[0] + totals[1]
-    lanes = m[w.LANES + side]
-    node = node_at(m, m[w.HEADS + side] * (number % lanes))
-    _, high, mask = stamp_arrays(m[node + w.STAMPS + side])
-    return number + high[(number // lanes) & mask] + 1
-
-
 @compiled
 def watch(m: Words, c: Watch) -> int:
-    """A turn of the collector (low-latency handshake join, 6.1.3): read how far all nodes are, then empty their queues.
+    """Take a turn of the collector; when all results are out, everybody stops.
 
     If `ordered`, results wait until all with a lower rank are out. Those of a gate are checked to be in order instead.
-    When all are out, everybody stops.
     """
     found, released, last = c.found, c.found[RELEASED], c.totals[0] + c.totals[1]
-    complete = complete_rank(m, c.both, c.totals)
+    taken = collect(m, c.taken, TAKEN_MAX)
+    complete = complete_rank(m)
     if c.ordered:
-        taken = shelve_results(m, c)
+        shelve_results(c, taken)
         empty_shelves(c, released, complete)
         if complete >= found[PUNCTUATED_AT] + PUNCTUATION:
             found[PUNCTUATED_LEAST] = min(found[PUNCTUATED_LEAST], found[PAIRS] - found[PUNCTUATED_PAIRS])
             found[PUNCTUATED_AT], found[PUNCTUATED_PAIRS] = complete, found[PAIRS]
     else:
-        taken = take_results(m, c.places, PLACES)
         now = clock_ns() - c.clock[BEGAN]
         for i in range(taken):
             at = i * w.RESULT_WORDS
-            rank = c.places[at] >> 1
-            if m[w.GATE_OUT] != 0:  # in order already: ScaleJoin's second gate
+            rank = c.taken[at] >> 1
+            if m[w.HEADER_GATE_OUT] != 0:  # in order already: ScaleJoin's second gate
                 found[TOO_LATE] += rank < found[LAST_RANK]
                 found[LAST_RANK] = rank
             if rank >= found[COUNTED_FROM]:
-                count_result(c.places[at + 1], c.places[at + 2], found)
+                count_result(c.taken[at + 1], c.taken[at + 2], found)
                 count_ages(rank, 1, now, c.due_ns, c.histogram)
     found[RELEASED] = max(complete, released)
     if found[RELEASED] >= last and taken == 0:
         found[ENDED] = clock_ns()
-        store_release(m, w.STOP, 1)
+        store_release(m, w.HEADER_STOP, 1)
     return w.WORKED if taken > 0 or complete > released else w.IDLE
 
 
 @compiled
-def shelve_results(m: Words, c: Watch) -> int:
-    """Move results from the nodes' queues to the shelves of their later tuples; returns how many."""
-    found, released = c.found, c.found[RELEASED]
-    taken, too_late, ignored, counted_from = 0, 0, 0, found[COUNTED_FROM]
-    for k in range(m[w.NODES]):
-        node = node_at(m, k)
-        box = m[node + w.OUTBOX]
-        sent, at = load_acquire(m, box + w.OUTBOX_SENT), m[box + w.OUTBOX_TAKEN]
-        size, first = m[box + w.OUTBOX_SIZE], at
-        results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
-        while at < sent:
-            source = (at & (size - 1)) * w.RESULT_WORDS
-            rank, side = results[source] >> 1, results[source] & 1  # of the later tuple
-            earlier, later = results[source + 2 - side], 2 * results[source + 1 + side] + side
-            if rank < counted_from:
-                ignored += 1
-            elif not shelve(c, released, rank, earlier, later):
-                break
-            else:
-                too_late += rank < released
-            at += 1
-        if at > first:
-            store_release(m, box + w.OUTBOX_TAKEN, at)
-            notify(m, m[node + w.WAITER])
-        taken += at - first
+def shelve_results(c: Watch, taken: int) -> None:
+    """Put results on the shelves of their later tuples."""
+    found, released, results = c.found, c.found[RELEASED], c.taken
+    too_late, ignored, counted_from = 0, 0, found[COUNTED_FROM]
+    for i in range(taken):
+        at = i * w.RESULT_WORDS
+        rank, side = results[at] >> 1, results[at] & 1  # of the later tuple
+        earlier, later = results[at + 2 - side], 2 * results[at + 1 + side] + side
+        if rank < counted_from:
+            ignored += 1
+        else:
+            too_late += rank < released or not shelve(c, released, rank, earlier, later)
     found[TOO_LATE] += too_late
     found[WAITING] += taken - ignored
     found[WAITING_MOST] = max(found[WAITING_MOST], found[WAITING])
-    return taken
 
 
 @inlined

@@ -12,7 +12,7 @@ from counterflow.lab.bench.replay_runs import Run
 from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.virtual_runs import SIMULATED_ROWS, square
 from counterflow.lab.simulator.timed_join import Costs, Timed, TimedJoin
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
 

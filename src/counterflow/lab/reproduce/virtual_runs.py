@@ -10,7 +10,7 @@ import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import DOMAIN, Inputs, band_inputs
 from counterflow.lab.simulator.timed_join import Costs, Timed, TimedJoin
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 from counterflow.windows.store import Batch
 
 SIMULATED_ROWS = 20_000  # of a window

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.lab.simulator.window_forms import draw_form, draw_window
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
+from counterflow.protocols.registry import NAMES, protocol
 from counterflow.spec.join_spec import JoinSpec, build_spec
 
-ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 NODES_MAX = 16
 PREDICATES = {
     "equality": "l.k = r.k",
@@ -82,20 +82,21 @@ def _spec(predicate: str, window: Any) -> JoinSpec:
     return build_spec(SCHEMA, SCHEMA, where=PREDICATES[predicate], time="t", window=window)
 
 
-def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int | None = None) -> Case:
+def random_case(seed: int, algorithms: tuple[str, ...] = NAMES, nodes: int | None = None) -> Case:
     """Any small join; `nodes` where that is given."""
     rng = random.Random(seed)
     algorithm = algorithms[seed % len(algorithms)]
-    count = 1 if algorithm == "kang" else nodes or rng.choice([1, 2, 2, 3, 3, 4, 5, 6, 8, 11, NODES_MAX])
+    traits = protocol(algorithm)
+    count = 1 if traits.sequential else nodes or rng.choice([1, 2, 2, 3, 3, 4, 5, 6, 8, 11, NODES_MAX])
     divisors = [d for d in range(1, count + 1) if count % d == 0]
     rows_of_layout = rng.choice(divisors)
     rows_max = rng.choice([14, 14, 14, 14, 40])  # rings come round several times only in long streams
     return Case(
         algorithm,
         count,
-        layout=(rows_of_layout, count // rows_of_layout) if algorithm == "dpjoin" else (1, 1),
-        symmetric=algorithm == "handshake" and rng.random() < 0.3,
-        ordered=algorithm == "scalejoin" and rng.random() < 0.5,
+        layout=(rows_of_layout, count // rows_of_layout) if traits.matrix else (1, 1),
+        symmetric=traits.symmetric_form and rng.random() < 0.3,
+        ordered=traits.orders_results and rng.random() < 0.5,
         batch_rows=rng.choice([1, 1, 2, 3, 8]),
         in_flight=rng.choice([2, 4, 8, 32]),
         outbox_rows=rng.choice([1, 2, 16]),
@@ -104,6 +105,6 @@ def random_case(seed: int, algorithms: tuple[str, ...] = ALGORITHMS, nodes: int 
         window=draw_window(draw_form(rng), rng),
         left_rows=rng.randint(1, rows_max),
         right_rows=rng.randint(1, rows_max),
-        tight=rng.random() < (0.3 if algorithm == "dpjoin" else 0.03),  # DP-Join's workers share rings
+        tight=rng.random() < (0.3 if traits.readers_keep_rows else 0.03),  # rings that are shared
         seed=seed,
     )

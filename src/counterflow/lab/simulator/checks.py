@@ -25,7 +25,6 @@ from counterflow.lockfree.message_ring import HEAD, TAIL, front
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, numbering, stamp_arrays
-from counterflow.windows.compiled.block import COPIES, FIRST_ROW, NEXT_ROW
 from counterflow.windows.vectors import Array
 
 # How a protocol's nodes forget tuples: WHOLE windows of a coordinator that lends parts of them; tuples that MOVE on,
@@ -76,19 +75,21 @@ def check_turn(m: Words, ring: int, carried: Words, wire: int) -> int:
 def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
     """After a node's step: what it has forgotten, no tuple that is still to come here meets."""
     node = node_at(m, k)
-    if way == WHOLE and (k > 0 or m[node + w.PHASE] != 0):
+    if way == WHOLE and (k > 0 or m[node + w.NODE_PHASE] != 0):
         return NOTHING
     for side in range(2):
-        if way == MOVE and k != (m[w.NODES] - 1 if side == w.LEFT else 0):
+        if way == MOVE and k != (m[w.HEADER_NODES] - 1 if side == w.LEFT else 0):
             continue
-        segment = m[node + w.SEGMENT + side]
-        forgotten = (m[segment + FIRST_ROW] - 1) * m[segment + w.STRIDE] + m[segment + w.OFFSET]
-        to_come = m[node + w.DONE + 1 - side]
+        segment = m[node + w.NODE_SEGMENT + side]
+        forgotten = (m[segment + w.SEGMENT_FIRST_ROW] - 1) * m[segment + w.SEGMENT_STRIDE] + m[
+            segment + w.SEGMENT_OFFSET
+        ]
+        to_come = m[node + w.NODE_DONE + 1 - side]
         if way == MOVE:
-            to_come = m[m[node + w.SEGMENT + 1 - side] + NEXT_ROW]
-        if to_come < totals[1 - side] and m[segment + FIRST_ROW] > 0:
-            low, _, mask = stamp_arrays(m[node + w.STAMPS + 1 - side])
-            every, _ = numbering(m[node + w.STAMPS + 1 - side])
+            to_come = m[m[node + w.NODE_SEGMENT + 1 - side] + w.SEGMENT_NEXT_ROW]
+        if to_come < totals[1 - side] and m[segment + w.SEGMENT_FIRST_ROW] > 0:
+            low, _, mask = stamp_arrays(m[node + w.NODE_STAMPS + 1 - side])
+            every, _ = numbering(m[node + w.NODE_STAMPS + 1 - side])
             if forgotten >= low[(to_come // every) & mask]:
                 return EXPIRED_EARLY
     return NOTHING
@@ -102,10 +103,10 @@ def check_memory(m: Words, wires: Array, side: int, most: int) -> int:
             if m[wires[wire, half] + HEAD] != m[wires[wire, half] + TAIL]:
                 return NOTHING
     held = 0
-    for k in range(m[w.NODES]):
-        if m[node_at(m, k) + w.PHASE] != 0:  # an expiry that was taken with an arrival waits for its end
+    for k in range(m[w.HEADER_NODES]):
+        if m[node_at(m, k) + w.NODE_PHASE] != 0:  # an expiry that was taken with an arrival waits for its end
             return NOTHING
-        segment = m[node_at(m, k) + w.SEGMENT + side]
-        if m[segment + COPIES] != 0:
-            held += m[segment + NEXT_ROW] - m[segment + FIRST_ROW]
+        segment = m[node_at(m, k) + w.NODE_SEGMENT + side]
+        if m[segment + w.SEGMENT_COPIES] != 0:
+            held += m[segment + w.SEGMENT_NEXT_ROW] - m[segment + w.SEGMENT_FIRST_ROW]
     return TOO_MUCH if held > most else NOTHING

@@ -21,22 +21,37 @@ from counterflow.lab.simulator import run_words as s
 from counterflow.lab.simulator.cases import Case
 from counterflow.lab.simulator.run_words import FAILURE, NOTHING, STUCK
 from counterflow.lab.simulator.simulation import Simulation
-from counterflow.lab.simulator.stepping import NEEDS, RUNNING, check_end, move_collector, mover
+from counterflow.lab.simulator.stepping import NEEDS, RUNNING, Parts, Stage, check_end, collector_mover, mover
 from counterflow.lockfree.message_ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH
 from counterflow.lockfree.scale_gate import gate_size
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at
+from counterflow.protocols.registry import protocol
 from counterflow.spec.window_sizes import rows, window
-from counterflow.windows.compiled.block import FIRST_ROW, NEXT_ROW
 from counterflow.windows.vectors import Array
 
 ALGORITHMS = ("handshake", "llhj", "dpjoin", "scalejoin")
 DEPTH_MAX = 400
 STATES_MAX = 1 << 22
-MESSAGE_WORDS = (w.KIND, w.FIRST, w.COUNT, w.FIRST_RIGHT, w.COUNT_RIGHT, w.SEARCH, w.OUT_AT)
-NODE_WORDS = (w.PHASE, w.DONE, w.DONE + 1, w.SIZE, w.SIZE + 1, *range(w.EXPIRED, w.MARK + 4))
-STATE_WORDS = (s.NEXT_RANK, s.PUNCTUATION, s.FINISHED, s.LAST_RANK, s.LAST_EARLIER, s.TOLD)
+MESSAGE_WORDS = (
+    w.NODE_KIND,
+    w.NODE_FIRST,
+    w.NODE_COUNT,
+    w.NODE_FIRST_RIGHT,
+    w.NODE_COUNT_RIGHT,
+    w.NODE_SEARCH,
+    w.NODE_OUT_AT,
+)
+NODE_WORDS = (
+    w.NODE_PHASE,
+    w.NODE_DONE,
+    w.NODE_DONE + 1,
+    w.NODE_SIZE,
+    w.NODE_SIZE + 1,
+    *range(w.NODE_EXPIRED, w.NODE_MARK + 4),
+)
+STATE_WORDS = (s.PUNCTUATION, s.FINISHED, s.LAST_RANK, s.LAST_EARLIER)
 STATES, ENDS, MOVES, DEPTH, DEEPEST, FULL = 0, 1, 2, 3, 4, 5  # what a search says: words of `found`
 NEXT, MOVED, DIGEST = 0, 1, 2  # of a level: who moves next, whether anybody could, and the number of its state
 ONCE = 1 << 16  # of a trace: a driver releases one tuple
@@ -60,7 +75,7 @@ def small_case(algorithm: str, tuples: int = 3, window: str = "rows") -> Case:
     return Case(
         algorithm,
         2,
-        layout=(1, 2) if algorithm == "dpjoin" else (1, 1),
+        layout=(1, 2) if protocol(algorithm).matrix else (1, 1),
         in_flight=2 if algorithm in ("llhj", "scalejoin") else 4,
         predicate="everything",
         window=WINDOWS[window],
@@ -91,18 +106,18 @@ class Exploration:
         return s.MEANINGS.get(self.failure, "")
 
 
-def explore(case: Case, step: Any = None) -> Exploration:
+def explore(case: Case, parts: Parts | None = None) -> Exploration:
     """Every way in which the case can go on, as far as the first failure."""
-    simulation = Simulation(replace(case, access="scan", outbox_rows=64), step)
+    simulation = Simulation(replace(case, access="scan", outbox_rows=64), parts)
     tuples = max(case.left_rows, case.right_rows)
     if any(segment.capacity < tuples for segment in simulation.machine.segments.values() if segment.shares is None):
         raise ValueError(f"windows are too small for {tuples} tuples")
     simulation.begin()
-    arrays = simulation.m, simulation.state, simulation.carried, simulation.counts, simulation.feed.state
+    arrays = simulation.m, simulation.state, simulation.carried, simulation.counts
     stack = np.zeros((DEPTH_MAX, sum(map(len, arrays))), np.int64)
     visited, levels = np.zeros(2 * STATES_MAX, np.int64), np.zeros((DEPTH_MAX, 3), np.int64)
     found = np.zeros(8, np.int64)
-    ended = searcher(simulation.step)(*simulation.arguments, _looked_at(simulation), stack, levels, visited, found)
+    ended = searcher(simulation.parts)(simulation.stage, _looked_at(simulation), stack, levels, visited, found)
     if ended == NEEDS or found[FULL]:
         raise ValueError(f"this case is too large to be searched: {found[STATES]:,} states so far")
     collector = len(simulation.directions) - 1
@@ -115,13 +130,15 @@ def explore(case: Case, step: Any = None) -> Exploration:
 def _looked_at(simulation: Simulation) -> Array:
     """The words of the memory that decide what happens, but for queues."""
     machine, m = simulation.machine, simulation.m
-    places = [w.FINISHED]
-    for node in machine.nodes:
+    places = [w.HEADER_FINISHED]
+    places += [machine.feed + word for word in range(w.FEED_OFFERED, w.FEED_CLAIMED)]
+    places += [machine.collector + word for word in range(w.COLLECT_BOTH)]
+    for k, node in enumerate(machine.nodes):
         places += [node + word for word in NODE_WORDS]
-        segments = [int(m[node + w.SEGMENT]), int(m[node + w.SEGMENT + 1])]
-        segments += [int(m[node + w.TRANSIT])] if machine.design.algorithm == "llhj" else []
-        places += [segment + word for segment in segments for word in (FIRST_ROW, NEXT_ROW)]
-    if gate := int(m[w.GATE_IN]):
+        places += [
+            segment + word for segment in machine.segments_of(k) for word in (w.SEGMENT_FIRST_ROW, w.SEGMENT_NEXT_ROW)
+        ]
+    if gate := int(m[w.HEADER_GATE_IN]):
         places += range(gate, gate + gate_size(2, machine.design.nodes, machine.design.in_flight))
     return np.array(places, np.int64)
 
@@ -133,16 +150,15 @@ def mixed(digest: int, word: int) -> int:
 
 
 @compiled
-def digest_of(
-    m: Words, state: Words, carried: Words, counts: Words, sent: Words, looked_at: Words, wires: Array
-) -> int:
-    """A number for a state; two states have the same one only by a chance of one in 10^19."""
+def digest_of(stage: Stage, looked_at: Words) -> int:
+    """Return a number for a state; two states have the same one only by a chance of one in 10^19."""
+    m, wires = stage.m, stage.wires
     digest = 88172645463325252
     for i in range(len(looked_at)):
         digest = mixed(digest, m[looked_at[i]])
-    for k in range(m[w.NODES]):
+    for k in range(m[w.HEADER_NODES]):
         node = node_at(m, k)
-        if m[node + w.PHASE] != 0:
+        if m[node + w.NODE_PHASE] != 0:
             for i in range(len(MESSAGE_WORDS)):
                 digest = mixed(digest, m[node + MESSAGE_WORDS[i]])
     for wire in range(len(wires)):
@@ -154,8 +170,8 @@ def digest_of(
                 for word in range(WIDTH):
                     digest = mixed(digest, m[slot + word])
     for i in range(len(STATE_WORDS)):
-        digest = mixed(digest, state[STATE_WORDS[i]])
-    for words in (carried, counts, sent):
+        digest = mixed(digest, stage.state[STATE_WORDS[i]])
+    for words in (stage.carried, stage.counts):
         for i in range(len(words)):
             digest = mixed(digest, words[i])
     return digest | 1  # 0 is an empty place
@@ -174,10 +190,10 @@ def is_new(visited: Words, digest: int) -> bool:
 
 
 @compiled
-def exchange(saved: Words, m: Words, state: Words, carried: Words, counts: Words, sent: Words, back: bool) -> None:
+def exchange(saved: Words, stage: Stage, back: bool) -> None:
     """Save all that changes, or take it `back`."""
     at = 0
-    for words in (m, state, carried, counts, sent):
+    for words in (stage.m, stage.state, stage.carried, stage.counts):
         for i in range(len(words)):
             if back:
                 words[i] = saved[at + i]
@@ -187,21 +203,18 @@ def exchange(saved: Words, m: Words, state: Words, carried: Words, counts: Words
 
 
 @cache
-def searcher(step: Any) -> Any:
-    """Of a protocol."""
-    move = mover(step)
+def searcher(parts: Parts) -> Any:
+    """Return the search through all states that these parts can bring about."""
+    move, move_collector = mover(parts), collector_mover(parts.collect)
 
     @compiled
-    def search(
-        m: Words, state: Words, rules: Words, heads: Array, lanes: Words, sent: Words, ends: Array, totals: Words,
-        wires: Array, carried: Words, out: Words, expected: Words, counts: Words,
-        looked_at: Words, stack: Array, levels: Array, visited: Words, found: Words,
-    ) -> int:  # fmt: skip
+    def search(stage: Stage, looked_at: Words, stack: Array, levels: Array, visited: Words, found: Words) -> int:
         """Level by level: try all who may move from the state that is saved there."""
-        actors, level = m[w.NODES] + len(wires) + 1, 0  # the last one is the driver
-        levels[0, DIGEST] = digest_of(m, state, carried, counts, sent, looked_at, wires)
+        state = stage.state
+        actors, level = stage.m[w.HEADER_NODES] + len(stage.wires) + 1, 0  # the last one is the driver
+        levels[0, DIGEST] = digest_of(stage, looked_at)
         is_new(visited, levels[0, DIGEST])
-        exchange(stack[0], m, state, carried, counts, sent, False)
+        exchange(stack[0], stage, False)
         found[STATES] = 1
         while level >= 0:
             actor = levels[level, NEXT]
@@ -212,19 +225,18 @@ def searcher(step: Any) -> Any:
                 level -= 1
                 continue
             levels[level, NEXT] += 1
-            exchange(stack[level], m, state, carried, counts, sent, True)
-            said = move(m, state, rules, heads, lanes, sent, ends, totals, wires, carried, out, expected, counts,
-                        actor, 1)  # fmt: skip
+            exchange(stack[level], stage, True)
+            said = move(stage, actor, 1)
             if said == w.NEEDS:
                 return NEEDS
             found[MOVES] += 1
             if state[FAILURE] == NOTHING:
-                move_collector(m, state, rules, totals, out, expected, counts)
-            ended = state[FAILURE] == NOTHING and check_end(state, rules, expected, counts)
+                move_collector(stage)
+            ended = state[FAILURE] == NOTHING and check_end(stage)
             if state[FAILURE] != NOTHING:
                 found[DEPTH] = level + 1
                 return RUNNING
-            digest = digest_of(m, state, carried, counts, sent, looked_at, wires)
+            digest = digest_of(stage, looked_at)
             levels[level, MOVED] |= digest != levels[level, DIGEST]
             if not is_new(visited, digest):
                 continue
@@ -237,7 +249,7 @@ def searcher(step: Any) -> Any:
                 return RUNNING
             level += 1
             found[DEEPEST] = max(found[DEEPEST], level)
-            exchange(stack[level], m, state, carried, counts, sent, False)
+            exchange(stack[level], stage, False)
             levels[level, NEXT], levels[level, MOVED], levels[level, DIGEST] = 0, 0, digest
         return RUNNING
 

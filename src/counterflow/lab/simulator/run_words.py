@@ -2,7 +2,6 @@
 
 RANDOM = 0  # the generator's state
 CHOICES = 1  # how many times an actor was chosen
-NEXT_RANK = 3  # of the tuple that the driver releases next
 PUNCTUATION = 4  # all pairs whose later tuple has a lower rank are out, the collector has said
 FINISHED = 5  # whether the driver has said that nothing more comes
 PAIRS = 6  # results that were collected
@@ -10,7 +9,6 @@ FAILURE, FAILED_AT, FAILED_WITH = 7, 8, 9  # what is wrong, at which actor, and 
 LAST_RANK, LAST_EARLIER = 10, 11  # of the last result, where results come in order
 PHASE, PHASE_LEFT = 12, 13  # of the schedule, and choices that are left of it
 REPLAYED = 14  # choices taken from a trace
-TOLD = 15  # of which rank the nodes know what has expired
 RESTING = 16  # a bit for each node that could do nothing since anybody did something
 STATE_WORDS = 24
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from counterflow.lab.simulator.schedules import KINDS
 from counterflow.lab.simulator.simulation import Outcome, Schedule, Simulation
 from counterflow.lockfree.message_ring import front, waiting
 from counterflow.protocols import words as w
+from counterflow.protocols.registry import protocol
 from counterflow.windows.vectors import Array
 
 SEEDS = 3  # of each kind of schedule, for a case that is smaller
@@ -39,14 +39,14 @@ class Shrunk:
     moves: list[str]
 
 
-def shrink(case: Case, outcome: Outcome, step: Any = None) -> Shrunk:
-    """Of a run of this case that has failed."""
-    simulation = Simulation(case, step)
+def shrink(case: Case, outcome: Outcome, parts: stepping.Parts | None = None) -> Shrunk:
+    """Make a run of this case that has failed small."""
+    simulation = Simulation(case, parts)
     smaller = True
     while smaller:
         smaller = False
         for candidate in _smaller(case):
-            tried = Simulation(candidate, step)
+            tried = Simulation(candidate, parts)
             found = _fails(tried, outcome.failure)
             if found is not None:
                 case, simulation, outcome, smaller = candidate, tried, found, True
@@ -61,7 +61,7 @@ def _smaller(case: Case) -> Iterator[Case]:
     for nodes in sorted({1, 2, case.nodes // 2, case.nodes - 1}):
         if 0 < nodes < case.nodes:
             layout = (1, nodes) if case.layout[0] == 1 else (nodes, 1)
-            yield replace(case, nodes=nodes, layout=layout if case.algorithm == "dpjoin" else (1, 1))
+            yield replace(case, nodes=nodes, layout=layout if protocol(case.algorithm).matrix else (1, 1))
     for option in ("left_rows", "right_rows"):
         count = getattr(case, option)
         for rows in sorted({1, count // 2, count * 3 // 4, count - 1}):
@@ -99,11 +99,11 @@ def describe(simulation: Simulation, outcome: Outcome) -> list[str]:
     """A line for each move of the run that did something, and one for how it ended."""
     simulation.state[:] = 0
     simulation.begin()
-    move, lines = stepping.mover(simulation.step), []
+    move, lines = stepping.mover(simulation.parts), []
     for choice in outcome.trace.tolist():
         actor, line = choice & 0xFFFF, _line(simulation, choice & 0xFFFF)
-        before = simulation.state.copy(), _found(simulation)
-        moved = move(*simulation.arguments, actor, choice >> 16)
+        before = simulation.state.copy(), _found(simulation), _sent(simulation)
+        moved = move(simulation.stage, actor, choice >> 16)
         if moved == w.NEEDS:
             simulation.attend(actor)
         if moved == w.WORKED:
@@ -132,10 +132,14 @@ def _line(simulation: Simulation, actor: int) -> str:
 
 
 def _found(simulation: Simulation) -> int:
-    return sum(int(simulation.m[node + w.PAIRS]) for node in simulation.machine.nodes)
+    return sum(int(simulation.m[node + w.NODE_PAIRS]) for node in simulation.machine.nodes)
 
 
-def _result(simulation: Simulation, actor: int, state: Array, found: int) -> str:
+def _sent(simulation: Simulation) -> int:
+    return int(simulation.m[simulation.machine.feed + w.FEED_AT])
+
+
+def _result(simulation: Simulation, actor: int, state: Array, found: int, sent: int) -> str:
     """What it has done."""
     after, actors = simulation.state, len(simulation.directions)
     if actor == actors - 1:
@@ -147,8 +151,8 @@ def _result(simulation: Simulation, actor: int, state: Array, found: int) -> str
             f"{',' if taken else ''} says that all is complete before rank {after[s.PUNCTUATION]}" if rises else ""
         )
     if actor == actors - 2:
-        if after[s.NEXT_RANK] > state[s.NEXT_RANK]:
-            return f" releases tuples up to rank {after[s.NEXT_RANK]}"
+        if _sent(simulation) > sent:
+            return f" releases tuples up to rank {_sent(simulation)}"
         return " says that nothing more comes" if after[s.FINISHED] > state[s.FINISHED] else " says what has expired"
     new = _found(simulation) - found
     return f", finds {new} pair{'s' if new > 1 else ''}" if actor < simulation.case.nodes and new else ""

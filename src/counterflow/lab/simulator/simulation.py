@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from counterflow.engines.local.arrivals import arrivals_of
-from counterflow.lab.replay.feeding import Feed
+from counterflow.lab.replay.loaded import Loaded
 from counterflow.lab.simulator import checks, schedules, stepping
 from counterflow.lab.simulator import run_words as s
 from counterflow.lab.simulator.cases import Case
@@ -18,7 +17,8 @@ from counterflow.protocols.machine import Machine
 from counterflow.reference import reference_pairs
 from counterflow.windows.vectors import Array
 
-FORGETS = {"celljoin": checks.WHOLE, "handshake": checks.MOVE}
+FORGETS = {"own": checks.OWN, "whole": checks.WHOLE, "at the end": checks.MOVE}
+OFFERED_BATCHES = 3  # how many batches of tuples come at once, at most
 CHOICES_MAX = 10_000_000  # a sprint of many nodes through short queues takes long
 TRACED_MAX = 1 << 20
 
@@ -50,9 +50,9 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, case: Case, step: Any = None) -> None:
-        """`step`: another one than the algorithm's, to see that it is caught."""
-        self.case, self._step = case, step
+    def __init__(self, case: Case, parts: stepping.Parts | None = None) -> None:
+        """`parts`: others than the algorithm's step, the feed and the collector, to see that they are caught."""
+        self.case, self._parts = case, parts
         spec = case.spec
         left, right = case.tables()
         self.arrivals = arrivals = arrivals_of(spec, left, right).numbered()
@@ -67,10 +67,10 @@ class Simulation:
         case, spec = self.case, self.case.spec
         window_rows = self.arrivals.window_rows()
         self.machine = machine = Machine(spec.predicate, spec.parts, case.design(window_rows))
-        self.feed = feed = Feed(machine, self.left, self.right)
+        self.loaded = loaded = Loaded(machine, self.left, self.right)
         for segment in machine.segments.values():
             segment.load_scan()
-        self.step = self._step or machine.step
+        self.parts = self._parts or stepping.Parts(machine.step)
         nodes, wires = case.nodes, machine.wires
         self.wires = np.array([[wire.sent, wire.received] for wire in wires], np.int64).reshape(-1, 2)
         self.directions = np.array([0] * nodes + [1 if wire.rightwards else -1 for wire in wires] + [0, 0], np.int64)
@@ -83,17 +83,15 @@ class Simulation:
             np.zeros(schedules.PHASES, np.int64),
         )
         self.rules = rules = np.zeros(stepping.RULES, np.int64)
-        rules[stepping.WAY], rules[stepping.AHEAD] = feed.way, case.in_flight
-        rules[stepping.FORGETS] = FORGETS.get(case.algorithm, checks.OWN)
-        rules[stepping.BOTH] = case.algorithm == "handshake"
-        rules[stepping.ORDERED] = machine.m[w.GATE_OUT] != 0
-        rules[stepping.TOTAL], rules[stepping.RIGHTS] = feed.total, len(self.right)
-        rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, case.batch_rows
-        if case.algorithm == "handshake":
-            # Tuples leave the row when others push them on, so it may hold all of them; but at rest only live ones.
-            rules[stepping.AHEAD], rules[stepping.TIDY] = feed.total, 1
-        spare = rules[stepping.AHEAD] + 2 * case.batch_rows
-        if case.algorithm == "scalejoin":
+        protocol = machine.design.protocol
+        rules[stepping.FORGETS] = FORGETS[protocol.forgets]
+        rules[stepping.ORDERED] = machine.design.gates_results
+        rules[stepping.TOTAL], rules[stepping.RIGHTS] = loaded.total, len(self.right)
+        rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, OFFERED_BATCHES * case.batch_rows
+        # Tuples leave a row when others push them on, so it may hold all of them; but at rest only live ones.
+        rules[stepping.TIDY] = protocol.forgets == "at the end"
+        spare = min(machine.design.ahead, loaded.total) + (1 + OFFERED_BATCHES) * case.batch_rows
+        if protocol.way == w.TO_GATE:
             # A node takes what has expired when it has time, and forgets it with its next batch: until then it holds
             # what a queue of such messages can tell.
             spare += 8 * case.in_flight * case.batch_rows
@@ -104,7 +102,7 @@ class Simulation:
 
     def _remember(self) -> None:
         """The memory as it is now, to begin from it again."""
-        arrays = [self.m, self.feed.state]
+        arrays = [self.m]
         for segment in self.machine.segments.values():
             if segment.indexed:
                 arrays += [segment.heads, segment.pool]
@@ -139,9 +137,8 @@ class Simulation:
 
     def _run(self, trace: Array, replayed: int) -> Outcome:
         self.begin()
-        run = stepping.scheduler(self.step)
-        arguments = (*self.arguments, self.weights, self.lengths, trace, replayed)
-        while (ended := run(*arguments)) == stepping.NEEDS:
+        run = stepping.scheduler(self.parts)
+        while (ended := run(self.stage, self.weights, self.lengths, trace, replayed)) == stepping.NEEDS:
             self.attend(int(self.state[s.FAILED_AT]))
             self.state[s.REPLAYED] -= replayed > 0  # the same choice again
         failure = int(self.state[s.FAILURE]) if ended == stepping.FAILED else s.NOTHING
@@ -160,12 +157,12 @@ class Simulation:
         self.state[:], self.weights[:], self.lengths[:], self.rules[stepping.KIND] = state, weights, lengths, kind
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Of the compiled functions in `stepping`."""
-        feed = self.feed
-        return (
-            self.m, self.state, self.rules, feed.heads, feed.lanes, feed.state, feed.ends, feed.totals, self.wires,
-            self.carried, self.out, self.expected, self.counts,
+    def stage(self) -> stepping.Stage:
+        """What the compiled functions in `stepping` take."""
+        loaded = self.loaded
+        return stepping.Stage(
+            self.m, self.state, self.rules, loaded.ends, loaded.totals, self.wires, self.carried, self.out,
+            self.expected, self.counts,
         )  # fmt: skip
 
     def detail(self, failure: int) -> str:

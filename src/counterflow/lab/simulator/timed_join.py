@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from counterflow.lab.replay.feeding import Feed
+from counterflow.lab.replay.loaded import Loaded
+from counterflow.lab.replay.quiet import end_quiet, quieten
 from counterflow.lab.simulator import virtual_clock as clock
 from counterflow.protocols import words as w
-from counterflow.protocols.machine import Design, Machine
+from counterflow.protocols.design import Design
+from counterflow.protocols.machine import Machine
+from counterflow.protocols.traits import Protocol
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
@@ -30,12 +33,11 @@ class Costs:
     message: float = 20.0  # to send one
     hop: float = 150.0  # until it arrives
 
-    def words(self, algorithm: str) -> Array:
+    def words(self, protocol: Protocol) -> Array:
         found = np.zeros(clock.COST_WORDS, np.int64)
         for field in fields(self):
             found[getattr(clock, field.name.upper())] = round(1000 * getattr(self, field.name))
-        found[clock.EARLY] = algorithm in ("llhj", "dpjoin")
-        found[clock.PASSING] = algorithm not in ("handshake", "dpjoin")
+        found[clock.EARLY], found[clock.PASSING] = protocol.hands_on_first, protocol.handles_all
         return found
 
 
@@ -84,7 +86,7 @@ class TimedJoin:
         design = Design(**{**vars(design), "wired": True})
         self.design, self.costs, self.warm = design, costs, warm
         self.machine = machine = Machine(spec.predicate, spec.parts, design)
-        self.feed = Feed(machine, left, right)
+        self.loaded = Loaded(machine, left, right)
         self.m = machine.m
         for segment in machine.segments.values():
             segment.load_scan()
@@ -114,35 +116,34 @@ class TimedJoin:
 
         `stops`: ranks before which the nodes finish what they have, and their comparisons are counted.
         """
-        feed, m, warm = self.feed, self.m, self.warm
-        due = np.zeros(feed.total + 1, np.int64)
+        loaded, m, warm = self.loaded, self.m, self.warm
+        due = np.zeros(loaded.total + 1, np.int64)
         if due_s is not None:
             due[warm : warm + len(due_s)] = np.asarray(due_s) * 1e12
         plan = np.zeros(clock.PLAN_WORDS, np.int64)
-        handshake = self.design.algorithm == "handshake"
-        plan[clock.AHEAD] = feed.total if handshake else ahead or self.design.in_flight
-        plan[clock.BATCH], plan[clock.WAY], plan[clock.BOTH] = self.design.batch_rows, feed.way, handshake
-        plan[clock.BACKLOG] = 2 if handshake else 1 << 40
-        plan[clock.LAST] = warm
-        m[w.QUIET : w.QUIET + 2] = feed.total
+        feed, traits = self.machine.feed, self.design.protocol
+        m[feed + w.FEED_AHEAD] = ahead or self.design.ahead
+        plan[clock.BACKLOG] = 2 if traits.holds_incoming else 1 << 40
         marks = np.zeros((2, MARKS_MAX), np.int64)
+        quieten(self.machine, *loaded.ends[warm, :2])
+        loaded.offer(warm)
         self._go_on(plan, np.zeros_like(due), np.zeros(clock.COST_WORDS, np.int64), marks)
-        assert plan[clock.NEXT_RANK] == warm, "the windows could not be filled"
-        m[w.QUIET : w.QUIET + 2] = 0
+        assert m[feed + w.FEED_AT] == warm, "the windows could not be filled"
+        end_quiet(self.machine)
         self.free[:] = self.busy[:] = 0
         counted = [self._comparisons()]
         plan[clock.NOW] = plan[clock.RESULTS] = plan[clock.MARKS] = 0
         plan[clock.WHOLE_BATCHES] = whole_batches
-        for stop in (*stops, feed.total):
-            plan[clock.LAST] = stop
-            self._go_on(plan, due, self.costs.words(self.design.algorithm), marks)
+        for stop in (*stops, loaded.total):
+            loaded.offer(stop)
+            self._go_on(plan, due, self.costs.words(traits), marks)
             counted.append(self._comparisons())
-        assert plan[clock.NEXT_RANK] == feed.total, "the join stands still"
+        assert m[feed + w.FEED_AT] == loaded.total, "the join stands still"
         ended = int(self.free.max())
         found, seen = int(plan[clock.RESULTS]), int(plan[clock.MARKS])
         return Timed(
             seconds=ended / 1e12,
-            tuples=feed.total - warm,
+            tuples=loaded.total - warm,
             comparisons=counted[-1] - counted[0],
             busy=self.busy / max(ended, 1),
             result_time=self.result_time[:found] / 1e12,
@@ -154,19 +155,17 @@ class TimedJoin:
         )
 
     def _comparisons(self) -> Array:
-        return np.array([self.m[node + w.IN_WINDOW] for node in self.machine.nodes])
+        return np.array([self.m[node + w.NODE_IN_WINDOW] for node in self.machine.nodes])
 
     def _go_on(self, plan: Array, due: Array, costs: Array, marks: Array) -> None:
-        feed = self.feed
         at = np.full(self.design.nodes + len(self.wires) + 1, clock.NEVER)
         at[-1] = plan[clock.NOW]
         run = clock.timer(self.machine.step)
-        arguments = (
-            self.m, plan, costs, feed.heads, feed.lanes, feed.state, feed.ends, feed.totals, due, self.wires,
-            self.wire_due, self.seen, at, self.free, self.busy, self.outgoing, self.incoming, self.around,
-            self.result_time, self.result_rank, *marks,
+        clockwork = clock.Clockwork(
+            self.m, plan, costs, due, self.wires, self.wire_due, self.seen, at, self.free, self.busy, self.outgoing,
+            self.incoming, self.around, self.result_time, self.result_rank, *marks,
         )  # fmt: skip
-        while run(*arguments) == clock.NEEDS:
+        while run(clockwork) == clock.NEEDS:
             self.machine.attend(int(plan[clock.NEEDY]))
 
 

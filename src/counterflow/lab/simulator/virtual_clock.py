@@ -8,18 +8,16 @@ nodes' memory is one; a message, though, arrives when it has been sent and carri
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterflow.jit import compiled, inlined
-from counterflow.lab.replay.feeding import TO_LANES, release, tell_expired
-from counterflow.lab.replay.watching import complete_rank
 from counterflow.lockfree.atomics import store_release
 from counterflow.lockfree.message_ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH, front, pop, room, try_send
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.collect import complete_rank, note_complete
+from counterflow.protocols.feed import backlog, feed, progress
 from counterflow.protocols.node import node_at, words_at
-from counterflow.protocols.threads import progress
-from counterflow.windows.compiled.block import NEXT_ROW
 from counterflow.windows.vectors import Array
 
 # --- costs in picoseconds: a comparison takes a fraction of a nanosecond
@@ -29,8 +27,8 @@ PASSING = 7  # nor this: whether a node handles tuples that it does not store
 COST_WORDS = 8
 
 # --- a run: words of `plan`
-NEXT_RANK, LAST, AHEAD, BATCH, WAY, BOTH, WHOLE_BATCHES, NOW, RESULTS, MARKS, TOLD, BACKLOG, NEEDY = range(13)
-PLAN_WORDS = 16
+WHOLE_BATCHES, NOW, RESULTS, MARKS, BACKLOG, NEEDY = range(6)
+PLAN_WORDS = 8
 
 NEVER = 1 << 62
 DUE_SLOTS = 1 << 12  # messages under way in a queue, at most
@@ -40,26 +38,46 @@ SENT, RECEIVED, SENDER, RECEIVER = 0, 1, 2, 3  # a row of `wires`
 
 @inlined
 def handled(m: Words, node: int, passing: int) -> int:
-    """Tuples that a node has had to do with."""
+    """Return how many tuples a node has had to do with."""
     if passing != 0:
-        return m[node + w.DONE] + m[node + w.DONE + 1]
-    return m[m[node + w.SEGMENT] + NEXT_ROW] + m[m[node + w.SEGMENT + 1] + NEXT_ROW]
+        return m[node + w.NODE_DONE] + m[node + w.NODE_DONE + 1]
+    return m[m[node + w.NODE_SEGMENT] + w.SEGMENT_NEXT_ROW] + m[m[node + w.NODE_SEGMENT + 1] + w.SEGMENT_NEXT_ROW]
+
+
+class Clockwork(NamedTuple):
+    """What a run under the clock looks at, and what it changes. Actors are nodes, queues and the driver."""
+
+    m: Words  # the machine's memory
+    plan: Words
+    costs: Words
+    due: Words  # by rank: when a tuple comes
+    wires: Array  # the queues: both halves, sender and receiver
+    wire_due: Array  # by queue and message: when it arrives
+    seen: Words  # by queue: messages whose arrival is known
+    at: Words  # by actor: when it moves next
+    free: Words  # by node: until when it is busy
+    busy: Words  # by node: for how long it was
+    outgoing: Array  # by node: the queues that it sends to
+    incoming: Array  # by node: the queues that it receives from
+    around: Array  # by node: the nodes that may wait for it
+    result_time: Words
+    result_rank: Words
+    mark_time: Words  # when the driver looked how far the nodes were,
+    mark_rank: Words  # and the rank before which all was found then
 
 
 @inlined
-def wake(at: Words, free: Words, k: int, now: int) -> None:
-    at[k] = min(at[k], max(now, free[k]))
+def wake(c: Clockwork, k: int, now: int) -> None:
+    c.at[k] = min(c.at[k], max(now, c.free[k]))
 
 
 @compiled
-def note_messages(
-    m: Words, wires: Array, due: Array, seen: Words, at: Words, first_wire: int, i: int, early: int, late: int
-) -> int:
-    """Messages that have been put into queue i: when they arrive. Returns how many.
+def note_messages(c: Clockwork, i: int, early: int, late: int) -> int:
+    """Note when the messages arrive that have been put into queue i; returns how many.
 
     What is handed on goes early, and with it what was handed on before it in the same step.
     """
-    ring = wires[i, SENT]
+    m, ring, due, seen = c.m, c.wires[i, SENT], c.wire_due, c.seen
     sent, answers = m[ring + TAIL] - seen[i], m[ring + TAIL]  # where those begin that come after a search
     while answers > seen[i]:
         kind = m[ring + SLOTS + ((answers - 1) & (m[ring + CAPACITY] - 1)) * WIDTH]
@@ -72,157 +90,105 @@ def note_messages(
             time = max(time, due[i, (number - 1) & (DUE_SLOTS - 1)])  # no message overtakes another
         due[i, number & (DUE_SLOTS - 1)] = time
         if number == m[ring + HEAD]:
-            at[first_wire + i] = time
+            c.at[m[w.HEADER_NODES] + i] = time
     seen[i] = m[ring + TAIL]
     return sent
 
 
 @compiled
-def take_results(m: Words, node: int, time: int, plan: Words, result_time: Words, result_rank: Words) -> None:
-    """All that a node has found, at this time."""
-    box = m[node + w.OUTBOX]
+def take_results(c: Clockwork, node: int, time: int) -> None:
+    """Take all that a node has found, at this time."""
+    m, plan, box = c.m, c.plan, c.m[node + w.NODE_OUTBOX]
     first, end, size = m[box + w.OUTBOX_TAKEN], m[box + w.OUTBOX_SENT], m[box + w.OUTBOX_SIZE]
     results = words_at(m[box + w.OUTBOX_DATA], size * w.RESULT_WORDS)
     for i in range(first, end):
-        if plan[RESULTS] < len(result_time):
-            result_time[plan[RESULTS]] = time
-            result_rank[plan[RESULTS]] = results[(i & (size - 1)) * w.RESULT_WORDS] >> 1
+        if plan[RESULTS] < len(c.result_time):
+            c.result_time[plan[RESULTS]] = time
+            c.result_rank[plan[RESULTS]] = results[(i & (size - 1)) * w.RESULT_WORDS] >> 1
             plan[RESULTS] += 1
     store_release(m, box + w.OUTBOX_TAKEN, end)
 
 
 @compiled
-def move_driver(
-    m: Words,
-    plan: Words,
-    heads: Array,
-    lanes: Words,
-    sent: Words,
-    ends: Array,
-    totals: Words,
-    due: Words,
-    mark_time: Words,
-    mark_rank: Words,
-) -> int:
-    """Release the tuples that are due; returns when to look again, NEVER if the nodes have to move first."""
-    now, rank = plan[NOW], plan[NEXT_RANK]
-    if plan[MARKS] < len(mark_time):
-        mark_time[plan[MARKS]], mark_rank[plan[MARKS]] = now, complete_rank(m, plan[BOTH] != 0, totals)
-        plan[MARKS] += 1
-    if plan[TOLD] < rank:
-        if not tell_expired(m, plan[WAY], heads, lanes, sent, ends, rank):
-            return NEVER
-        plan[TOLD] = rank
-    if rank == plan[LAST]:
-        return NEVER
-    to = min(rank + plan[BATCH], plan[LAST])
+def move_driver(c: Clockwork) -> int:
+    """Feed the tuples that are due; returns when to look again, NEVER if the nodes have to move first."""
+    m, plan, due, f = c.m, c.plan, c.due, c.m[w.HEADER_FEED]
+    now, rank, last = plan[NOW], m[f + w.FEED_AT], m[f + w.FEED_OFFERED] + m[f + w.FEED_OFFERED + 1]
+    note_complete_now(c, f)
+    if rank == last:
+        return now if feed(m, 1) == w.WORKED else NEVER  # what has expired
+    to = min(rank + m[w.HEADER_BATCH_ROWS], last)
     if plan[WHOLE_BATCHES] != 0 and due[to - 1] > now:
         return due[to - 1]
     while to > rank and due[to - 1] > now:
         to -= 1
     if to == rank:
         return due[rank]
-    behind = 0
-    for i in range(len(heads)):
-        behind = max(behind, m[heads[i, 0] + CAPACITY] - room(m, heads[i, 0]))
-    if to > progress(m, 0) + progress(m, 1) + plan[AHEAD] or behind > plan[BACKLOG]:
+    if backlog(m) > plan[BACKLOG] or feed(m, to - rank) != w.WORKED:
         return NEVER
-    if not release(m, plan[WAY], heads, lanes, sent, ends[to, 0], ends[to, 1]):
-        return NEVER
-    plan[NEXT_RANK] = to
     return now
 
 
+@inlined
+def note_complete_now(c: Clockwork, f: int) -> None:
+    """Note the rank before which all is found; results are taken as soon as nodes have them."""
+    m, plan, collector = c.m, c.plan, c.m[w.HEADER_COLLECT]
+    if plan[MARKS] < len(c.mark_time):
+        for side in range(2):
+            m[collector + w.COLLECT_DONE + side] = progress(m, side)
+        note_complete(m, f, collector, m[f + w.FEED_SENT], m[f + w.FEED_SENT + 1])
+        c.mark_time[plan[MARKS]], c.mark_rank[plan[MARKS]] = plan[NOW], complete_rank(m)
+        plan[MARKS] += 1
+
+
 @compiled
-def charge(
-    m: Words,
-    costs: Words,
-    wires: Array,
-    wire_due: Array,
-    seen: Words,
-    at: Words,
-    outgoing: Array,
-    k: int,
-    now: int,
-    tuples: int,
-    compared: int,
-    results: int,
-) -> int:
-    """What a step has cost; its messages arrive accordingly."""
+def charge(c: Clockwork, k: int, tuples: int, compared: int, results: int) -> int:
+    """Return what a step has cost; its messages arrive accordingly."""
+    costs, now = c.costs, c.plan[NOW]
     taken = costs[STEP] + costs[TUPLE] * tuples
     cost = taken + costs[COMPARISON] * compared + costs[RESULT] * results
-    early = now + (taken if costs[EARLY] != 0 else cost) + costs[HOP]
+    early, late = now + (taken if costs[EARLY] != 0 else cost) + costs[HOP], now + cost + costs[HOP]
     carried = 0
-    for o in range(outgoing.shape[1]):
-        if outgoing[k, o] >= 0:
-            late = now + cost + costs[HOP]
-            carried += note_messages(m, wires, wire_due, seen, at, m[w.NODES], outgoing[k, o], early, late)
+    for o in range(c.outgoing.shape[1]):
+        if c.outgoing[k, o] >= 0:
+            carried += note_messages(c, c.outgoing[k, o], early, late)
     return cost + costs[MESSAGE] * carried
 
 
 @compiled
-def wake_others(
-    m: Words, wires: Array, seen: Words, at: Words, free: Words, incoming: Array, around: Array, k: int, now: int
-) -> None:
-    """Those who may wait for what node k has done: the driver, nodes, and queues that found no room."""
-    nodes, driver = m[w.NODES], m[w.NODES] + len(wires)
+def wake_others(c: Clockwork, k: int, now: int) -> None:
+    """Wake those who may wait for what node k has done: the driver, nodes, and queues that found no room."""
+    m, at = c.m, c.at
+    nodes, driver = m[w.HEADER_NODES], m[w.HEADER_NODES] + len(c.wires)
     at[driver] = min(at[driver], now)
-    for o in range(around.shape[1]):
-        if around[k, o] >= 0:
-            wake(at, free, around[k, o], now)
-    for o in range(incoming.shape[1]):
-        i = incoming[k, o]
-        if i >= 0 and at[nodes + i] >= NEVER and m[wires[i, SENT] + HEAD] < seen[i]:
+    for o in range(c.around.shape[1]):
+        if c.around[k, o] >= 0:
+            wake(c, c.around[k, o], now)
+    for o in range(c.incoming.shape[1]):
+        i = c.incoming[k, o]
+        if i >= 0 and at[nodes + i] >= NEVER and m[c.wires[i, SENT] + HEAD] < c.seen[i]:
             at[nodes + i] = now
 
 
 @compiled
-def deliver(m: Words, wires: Array, wire_due: Array, seen: Words, at: Words, free: Words, i: int, now: int) -> int:
-    """The oldest message of queue i arrives; returns when the next one does, NEVER if the receiver has no room."""
-    ring, target = wires[i, SENT], wires[i, RECEIVED]
+def deliver(c: Clockwork, i: int) -> int:
+    """Let the oldest message of queue i arrive; returns when the next one does, NEVER if the receiver has no room."""
+    m, now, ring, target = c.m, c.plan[NOW], c.wires[i, SENT], c.wires[i, RECEIVED]
     if room(m, target) == 0:
         return NEVER
     try_send(m, target, front(m, ring, 0), front(m, ring, 1), front(m, ring, 2), front(m, ring, 3))
     pop(m, ring)
-    wake(at, free, wires[i, RECEIVER], now)
-    return max(now, wire_due[i, m[ring + HEAD] & (DUE_SLOTS - 1)]) if m[ring + HEAD] < seen[i] else NEVER
+    wake(c, c.wires[i, RECEIVER], now)
+    return max(now, c.wire_due[i, m[ring + HEAD] & (DUE_SLOTS - 1)]) if m[ring + HEAD] < c.seen[i] else NEVER
 
 
 @cache
 def timer(step: Any) -> Any:
-    """Of a protocol: run under the clock until nobody can move."""
+    """Return what runs a protocol under the clock until nobody can move."""
 
     @compiled
-    def run(
-        m: Words,
-        plan: Words,
-        costs: Words,
-        heads: Array,
-        lanes: Words,
-        sent: Words,
-        ends: Array,
-        totals: Words,
-        due: Words,
-        wires: Array,
-        wire_due: Array,
-        seen: Words,
-        at: Words,
-        free: Words,
-        busy: Words,
-        outgoing: Array,
-        incoming: Array,
-        around: Array,
-        result_time: Words,
-        result_rank: Words,
-        mark_time: Words,
-        mark_rank: Words,
-    ) -> int:
-        """`at`: when each actor moves next (nodes, queues, the driver). `free`: until when nodes are busy.
-
-        `outgoing`, `incoming`, `around`: a node's queues, and the nodes that may wait for it.
-        """
-        nodes = m[w.NODES]
-        driver = nodes + len(wires)
+    def run(c: Clockwork) -> int:
+        m, at, nodes, driver = c.m, c.at, c.m[w.HEADER_NODES], c.m[w.HEADER_NODES] + len(c.wires)
         while True:
             actor, now = 0, at[0]
             for i in range(1, driver + 1):
@@ -230,35 +196,34 @@ def timer(step: Any) -> Any:
                     actor, now = i, at[i]
             if now >= NEVER:
                 return DONE
-            plan[NOW] = now
+            c.plan[NOW] = now
             if actor < nodes:
                 node = node_at(m, actor)
-                compared, before = m[node + w.IN_WINDOW], handled(m, node, costs[PASSING])
-                phase = m[node + w.PHASE]
+                compared, before = m[node + w.NODE_IN_WINDOW], handled(m, node, c.costs[PASSING])
+                phase = m[node + w.NODE_PHASE]
                 state = step(m, actor)
                 if state == w.NEEDS:
-                    plan[NEEDY] = actor
+                    c.plan[NEEDY] = actor
                     return NEEDS
-                tuples = handled(m, node, costs[PASSING]) - before
-                results = m[m[node + w.OUTBOX] + w.OUTBOX_SENT] - m[m[node + w.OUTBOX] + w.OUTBOX_TAKEN]
-                cost = charge(m, costs, wires, wire_due, seen, at, outgoing, actor, now, tuples,
-                              m[node + w.IN_WINDOW] - compared, results)  # fmt: skip
-                take_results(m, node, now + cost, plan, result_time, result_rank)
-                if state == w.IDLE and results == 0 and m[node + w.PHASE] == phase:
+                tuples, box = handled(m, node, c.costs[PASSING]) - before, m[node + w.NODE_OUTBOX]
+                results = m[box + w.OUTBOX_SENT] - m[box + w.OUTBOX_TAKEN]
+                cost = charge(c, actor, tuples, m[node + w.NODE_IN_WINDOW] - compared, results)
+                take_results(c, node, now + cost)
+                if state == w.IDLE and results == 0 and m[node + w.NODE_PHASE] == phase:
                     at[actor] = NEVER
                     continue
-                at[actor] = free[actor] = now + cost
-                busy[actor] += cost
-                wake_others(m, wires, seen, at, free, incoming, around, actor, now + cost)
+                at[actor] = c.free[actor] = now + cost
+                c.busy[actor] += cost
+                wake_others(c, actor, now + cost)
             elif actor < driver:
-                at[actor] = deliver(m, wires, wire_due, seen, at, free, actor - nodes, now)
+                at[actor] = deliver(c, actor - nodes)
             else:
-                at[driver] = move_driver(m, plan, heads, lanes, sent, ends, totals, due, mark_time, mark_rank)
-                for i in range(len(wires)):
-                    if wires[i, SENDER] < 0:
-                        note_messages(m, wires, wire_due, seen, at, nodes, i, now + costs[HOP], now + costs[HOP])
-                if plan[WAY] != TO_LANES:
+                at[driver] = move_driver(c)
+                for i in range(len(c.wires)):
+                    if c.wires[i, SENDER] < 0:
+                        note_messages(c, i, now + c.costs[HOP], now + c.costs[HOP])
+                if m[m[w.HEADER_FEED] + w.FEED_WAY] != w.TO_LANES:
                     for k in range(nodes):
-                        wake(at, free, k, now)
+                        wake(c, k, now)
 
     return run

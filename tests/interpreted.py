@@ -74,7 +74,7 @@ NAMES: dict[str, Any] = {
 def load(text: str) -> Any:
     assert text.startswith(build.HEADER)
     names: dict[str, Any] = dict(NAMES)
-    exec(compile("OPTIONS = {}\n" + text.removeprefix(build.HEADER), "<kernel>", "exec"), names)
+    exec(compile("OPTIONS = INLINED = SPLICED = {}\n" + text.removeprefix(build.HEADER), "<kernel>", "exec"), names)
 
     def entry(function: Any) -> Any:
         def call(*args: Any) -> Any:

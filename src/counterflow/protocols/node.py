@@ -16,7 +16,7 @@ from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
-from counterflow.windows.compiled.entries import GO_ON, RESTART_ALL, RESTART_CHOSEN
+from counterflow.windows.compiled.block import GO_ON, RESTART_ALL, RESTART_CHOSEN
 from counterflow.windows.compiled.intrinsics import call_entry, viewer
 
 words_at = viewer(types.int64)

@@ -9,7 +9,8 @@ import numpy as np
 
 from counterflow.protocols import words as w
 from counterflow.protocols.incoming import address, descriptor
-from counterflow.windows.compiled.compiled_window import CHAINS, empty_index
+from counterflow.windows.compiled.block import NUMBERS_WORDS, WORK_SHAPE
+from counterflow.windows.compiled.compiled_window import empty_index
 from counterflow.windows.vectors import Array
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Segment:
         for word in (w.SEGMENT_OLDEST, w.SEGMENT_NEWEST, w.SEGMENT_CHOSEN, w.SEGMENT_BEGINS, w.SEGMENT_ENDS):
             self._point(word, np.zeros(n, np.int64))
         self._point(w.SEGMENT_PROBE_KEYS, np.zeros((shape.dimensions, n)))
-        self._point(w.SEGMENT_CHAINS, np.zeros(CHAINS, np.int64))
-        self._point(w.SEGMENT_NUMBERS, np.zeros(64, np.int64))
+        self._point(w.SEGMENT_WORK, np.zeros(WORK_SHAPE, np.int64))
+        self._point(w.SEGMENT_NUMBERS, np.zeros(NUMBERS_WORDS, np.int64))
         constants = [np.array([c]).view(np.int64)[0] for c in self.predicate.constants]
         self._point(w.SEGMENT_CONSTANTS, np.array([*constants, 0], np.int64))
         stage: list[Array] = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]

@@ -2,7 +2,7 @@
 
 A path only narrows the candidates; the whole predicate is checked on each of them. `choose_path` says which keys
 of the predicate are used. Compiled windows (`windows.compiled`) index all of them; before a join is large enough
-to be compiled, one sorted index over the window serves, of the hashes or of one bounded key. Either way a probe
+to be compiled, one sorted index over the window serves, by the hashes or by one bounded key. Either way a probe
 that an index would not help scans its window range.
 """
 
@@ -64,7 +64,7 @@ class AccessPath:
         return by_key
 
     def sorted_index(self, columns: Columns, n: int) -> SortedIndex | None:
-        """The index over rows of the stored side; None where there is no key, or a row has no value for it."""
+        """Return the index over rows of the stored side; None where there is no key, or a row has no value for it."""
         if self.equalities:
             hashed = equality_hashes(self.equalities, self.stored, columns, n)
             return None if hashed is None else _sorted_index(*hashed)
@@ -77,7 +77,7 @@ class AccessPath:
         return _sorted_index(as_float(key) if rounds or key.values.dtype == object else key.values, key.mask())
 
     def ranges(self, index: SortedIndex, columns: Columns, n: int) -> tuple[Array, Array] | None:
-        """For each probing row, the range of the index that holds its candidates."""
+        """Return, for each probing row, the range of the index that holds its candidates."""
         probing = opposite(self.stored)
         if self.equalities:
             hashed = equality_hashes(self.equalities, probing, columns, n)
@@ -117,7 +117,7 @@ class SortedRuns:
         self.usable = bool(path.equalities or path.inequalities)
 
     def append(self, columns: Columns, first: int, begin: int, end: int) -> None:
-        """Rows with the numbers from `begin` to `end`, where those before `first` have expired."""
+        """Add the rows with the numbers from `begin` to `end`; those before `first` have expired."""
         index = self.path.sorted_index(columns, end - begin)
         self.next = end
         if index is None:
@@ -128,7 +128,7 @@ class SortedRuns:
             self.runs[-2:] = [_merged(self.runs[-2], self.runs[-1], first)]
 
     def ranges(self, columns: Columns, n: int) -> list[tuple[SortedIndex, Array, Array]] | None:
-        """For each run, where each probing row's candidates are; None if that cannot be told."""
+        """Return, for each run, where each probing row's candidates are; None if that cannot be told."""
         found = []
         for run in self.runs:
             ranges = self.path.ranges(run, columns, n)
@@ -153,7 +153,7 @@ def _sorted_index(keys: Array, usable: Array) -> SortedIndex:
 
 
 def choose_path(split: Split, stored: Side) -> AccessPath:
-    """All equalities, the first bands with keys of their own, and every inequality for the scan."""
+    """Return the path of all equalities, the first bands with keys of their own, and every inequality for the scan."""
     bands = {band.key(stored): band for band in reversed(split.bands)}
     chosen = tuple(band for band in split.bands if bands[band.key(stored)] is band)[:BANDS_MAX]
     return AccessPath(stored, tuple(split.equalities), chosen, tuple(split.inequalities))

@@ -51,12 +51,12 @@ class Frame:
 
 
 def one_sided(expression: Expression, side: Side, columns: Columns, n: int) -> Vector:
-    """An expression of one side's columns, on all its rows."""
+    """Evaluate an expression of one side's columns on all its rows."""
     return evaluate(expression, Frame(n, **{side: (columns, None)})).broadcast(n)
 
 
 def matches(predicate: Expression, left: Columns, right: Columns, left_index: Array, right_index: Array) -> Array:
-    """Which of the candidate pairs (given as row numbers) satisfy the predicate."""
+    """Return which of the candidate pairs (given as row numbers) satisfy the predicate."""
     frame = Frame(len(left_index), left=(left, left_index), right=(right, right_index))
     return np.broadcast_to(evaluate(predicate, frame).is_true(), frame.n)
 
@@ -93,7 +93,7 @@ def _null_if_any_null(type_: SqlType, values: Array, args: list[Vector]) -> Vect
 
 
 def _elementwise(type_: SqlType, scalar: Callable[..., Any], args: list[Vector]) -> Vector:
-    """A function row by row, for what numpy has no equal of; still only on candidate pairs."""
+    """Call a function row by row, for what numpy has no equal of; still only on candidate pairs."""
     n = max((len(a) for a in args), default=1)
     args = [a.broadcast(n) for a in args]
     valid = _null_if_any_null(type_, np.empty(n, bool), args).mask()
@@ -168,7 +168,7 @@ def _coalesce(call: Call, frame: Frame) -> Vector:
 
 
 def _assemble(type_: SqlType, frame: Frame, parts: list[tuple[Array, Expression]]) -> Vector:
-    """One vector from expressions that each give some of the rows."""
+    """Make one vector of expressions that each give some of the rows."""
     pieces = [(rows, evaluate(e, frame.select(rows)).broadcast(len(rows))) for rows, e in parts if len(rows)]
     dtype = np.dtype(object) if any(p.values.dtype == object for _, p in pieces) else dtype_of(type_)
     values, valid = np.full(frame.n, filler_of(type_), dtype), np.zeros(frame.n, bool)
@@ -178,7 +178,7 @@ def _assemble(type_: SqlType, frame: Frame, parts: list[tuple[Array, Expression]
 
 
 def _extreme(call: Call, frame: Frame) -> Vector:
-    """least, greatest: NULLs are skipped."""
+    """Compute `least` or `greatest`, which skip NULLs."""
     op = "<" if call.op == "least" else ">"
     best, *rest = (evaluate(arg, frame).broadcast(frame.n) for arg in call.args)
     for other in rest:
@@ -205,7 +205,7 @@ _SPECIAL: dict[str, Callable[[Call, Frame], Vector]] = {
 
 
 def compare(op: str, a: Vector, b: Vector) -> Array:
-    """Values compared, whatever the validity. NaN equals itself and is larger than any number."""
+    """Compare values, whatever the validity. NaN equals itself and is larger than any number."""
     x, y = a.values, b.values
     if a.type.is_exact and b.type.is_exact and a.type.scale != b.type.scale:
         scale = max(a.type.scale, b.type.scale)
@@ -284,7 +284,7 @@ def _rescale(values: Array, scale: int, target: int) -> Array:
 
 
 def exact(op: str, a: Array, b: Array | None = None) -> Array:
-    """Integer arithmetic without overflow."""
+    """Compute with integers, without overflow."""
     if not len(a) or (b is not None and not len(b)):
         return a if b is None or len(b) else b
     if op == "neg":
@@ -307,7 +307,7 @@ def _fits_int64(op: str, a: Array, b: Array) -> bool:
 
 
 def _narrow(values: Array) -> Array:
-    """Back to int64 where possible, so that one large value does not slow down what follows for ever."""
+    """Return to int64 where possible, so that one large value does not slow down what follows for ever."""
     if values.dtype == object and len(values) and values.min() >= INT64_MIN and values.max() <= INT64_MAX:
         return values.astype(np.int64)
     return values
@@ -388,13 +388,13 @@ def _cast(arg: Vector, call: Call) -> Vector:
 
 
 def _is_exact_double(decimals: Vector) -> bool:
-    """Whether digits and power of ten are exact as DOUBLEs, so that their quotient is rounded only once."""
+    """Return whether digits and power of ten are exact as DOUBLEs, so that their quotient is rounded only once."""
     values, scale = decimals.values, decimals.type.scale
     return bool(values.dtype == np.int64 and scale <= 22 and (np.abs(values) < 2**53).all())
 
 
 def _cast_time(values: Array, source: SqlType, target: SqlType) -> Array | None:
-    """Between dates and timestamps; None where it takes more than arithmetic: from a wall clock with a zone to UTC."""
+    """Cast between dates and timestamps; None where arithmetic is not enough: from a wall clock with a zone to UTC."""
     if source.name == "DATE":
         values = exact("*", values, np.array([US_PER_DAY]))
     elif source.zone not in UTC_NAMES:

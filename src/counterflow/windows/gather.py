@@ -17,7 +17,7 @@ def gather(
     right_rows: Array | None,
     pair_time: Array,
 ) -> pa.Table:
-    """The result's columns for the given rows (None: all of them); -1 stands for an unmatched row's missing side."""
+    """Return the result for the given rows (None: all of them); -1 stands for an unmatched row's missing side."""
     columns = _side_columns(spec.left, left, left_rows)
     if spec.has_right_columns:
         columns += _side_columns(spec.right, right, right_rows)

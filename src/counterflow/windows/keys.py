@@ -21,7 +21,7 @@ SLACK = {"exact": 2.0**-48, "double": 2.0**-48, "float": 2.0**-20}
 
 
 def computed(expression: Expression, side: Side, columns: Columns, n: int) -> Vector | None:
-    """A key, or None where some row has none (a division by zero that the predicate may guard against)."""
+    """Return a key, or None where some row has none (a division by zero that the predicate may guard against)."""
     try:
         return one_sided(expression, side, columns, n)
     except EvaluationError:
@@ -29,7 +29,7 @@ def computed(expression: Expression, side: Side, columns: Columns, n: int) -> Ve
 
 
 def key_codes(key: Vector, scale: int, text_code: Callable[[Any], int] = hash) -> Array:
-    """64 bits that are equal where Spark's `=` holds."""
+    """Return 64 bits a row that are equal where Spark's `=` holds."""
     if key.type.is_float:
         values = key.values.astype(np.float64) + 0.0  # -0.0 equals 0.0
         return np.where(np.isnan(values), np.nan, values).view(np.uint64)
@@ -47,13 +47,13 @@ def key_codes(key: Vector, scale: int, text_code: Callable[[Any], int] = hash) -
 
 
 def lasting_text_code(text: str | bytes) -> int:
-    """The same in every process and on every machine, which `hash` is not."""
+    """Return a hash that is the same in every process and on every machine, which `hash` is not."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
 def row_hashes(times: Array, columns: Columns) -> Array:
-    """64 bits a row, which depend on nothing but the row: of its time and of its columns with 64-bit values.
+    """Return 64 bits a row that depend on nothing but its time and its columns with 64-bit values.
 
     A text's hash differs by process, and how a DECIMAL is held depends on the other rows: they are left out.
     """
@@ -65,13 +65,14 @@ def row_hashes(times: Array, columns: Columns) -> Array:
 
 
 def mixed(x: Array) -> Array:
-    """splitmix64's finaliser, so that several keys combine without cancelling each other."""
+    """Apply splitmix64's finaliser, so that several keys combine without cancelling each other."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 def as_float(key: Vector) -> Array:
+    """Return a key as the DOUBLEs that it stands for."""
     with np.errstate(over="ignore"):
         values = key.values.astype(np.float64)
     return values / 10.0**key.type.scale if key.type.is_decimal else values
@@ -84,7 +85,7 @@ def equality_hashes(
     n: int,
     text_code: Callable[[Any], int] = hash,
 ) -> tuple[Array, Array] | None:
-    """One hash of all keys for each row, and which rows can be equal to any; None where a key has no value."""
+    """Return one hash of all keys for each row, and which rows can equal any; None where a key has no value."""
     codes, usable = np.zeros(n, np.uint64), np.ones(n, bool)
     for equality in equalities:
         key = computed(equality.key(side), side, columns, n)
@@ -101,7 +102,7 @@ def equality_hashes(
 
 
 def stored_range(inequality: Inequality, stored: Side) -> tuple[Fraction | None, Fraction | None]:
-    """Between which differences the stored key lies from the probing one: key - probe >= low and <= high."""
+    """Return the bounds of the stored key's difference from the probing one: low <= key - probe <= high."""
     low, high = inequality.low, inequality.high
     if stored == "right":
         low, high = (None if high is None else -high), (None if low is None else -low)
@@ -111,7 +112,7 @@ def stored_range(inequality: Inequality, stored: Side) -> tuple[Fraction | None,
 def key_bounds(
     inequality: Inequality, stored: Side, probe: Vector, nan_meets_all: bool, in_float: bool
 ) -> tuple[Array | None, Array | None]:
-    """The stored key's least and greatest value: left in [r + low, r + high], right in [l - high, l - low]."""
+    """Return the stored key's least and greatest value: left in [r + low, r + high], right in [l - high, l - low]."""
     low, high = stored_range(inequality, stored)
     if not in_float and probe.values.dtype != object:
         return (
@@ -130,13 +131,13 @@ def key_bounds(
 
 
 def _widened(values: Array, bound: Fraction, slack: Array, beyond: Array) -> Array:
-    """value + bound, widened by the slack; `beyond` where that is no number."""
+    """Return value + bound, widened by the slack; `beyond` where that is no number."""
     with np.errstate(invalid="ignore", over="ignore"):
         result = values + float(bound) + slack
     return np.where(np.isfinite(result), result, beyond)
 
 
 def _shifted(values: Array, by: int) -> Array:
-    """values + by, held at the ends of int64: a bound beyond them binds nothing."""
+    """Return values + by, held at the ends of int64: a bound beyond them binds nothing."""
     moved = exact("+", values, np.array([by], object))
     return moved if moved.dtype != object else np.clip(moved, INT64_MIN, INT64_MAX).astype(np.int64)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 PAIRS_MIN = 1 << 14
-PAIRS_MAX = 1 << 20  # a buffer with so many pairs is handed out before it is filled further
+PAIRS_MAX = 1 << 19  # a buffer with this many pairs is handed out before it is filled further
 
 
 class Pairs:
-    """`probes[i]` and `rows[i]`, for i below `count`, are a pair."""
+    """A buffer of pairs: `probes[i]` and `rows[i]`, for i below `count`."""
 
     def __init__(self, capacity: int = PAIRS_MIN) -> None:
         self.probes = np.empty(capacity, np.int64)

@@ -7,11 +7,12 @@ from which row on a coordinate can occur at all: so the old end is kept a little
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from counterflow.windows.vectors import Array
+from counterflow.predicate.types import SqlType
+from counterflow.windows.vectors import Array, Vector, dtype_of
 
 CAPACITY_MIN = 1 << 10
 INT64 = np.iinfo(np.int64)
@@ -19,11 +20,12 @@ SHRINK = 8  # when no more than this part of the capacity is used, it is halved 
 
 
 def of_predicate(name: str) -> str:
-    """What a predicate's column is called in the ring, beside the ring's own."""
+    """Return what a predicate's column is called in the ring, beside the ring's own."""
     return f"column {name}"
 
 
 def validity_of(name: str) -> str:
+    """Return what the validity of a predicate's column is called there."""
     return f"valid {name}"
 
 
@@ -51,7 +53,7 @@ class Ring:
         return "at" if self.in_order else "reached"
 
     def append(self, at: Array, columns: dict[str, Array]) -> bool:
-        """Add rows; columns that are new get zeros for earlier rows. Returns whether the rows moved to new slots."""
+        """Add rows; columns that are new get zeros for earlier rows. Return whether the rows moved to new slots."""
         n = len(at)
         moved = self._resize(n)
         for name, values in columns.items():
@@ -74,7 +76,7 @@ class Ring:
         self.first = int(self.search(np.array([before]), "left", self.reached)[0])
 
     def search(self, values: Array, side: str, column: str = "at") -> Array:
-        """The numbers of the first rows whose (ordered) column is at least, or with side "right" above, the values."""
+        """Return the first rows whose (ordered) column is at least the values, or with side "right" above them."""
         if self.offset is not None and column in ("at", "reached"):
             # held between the ends, so that far bounds do not overflow
             lowest, highest = max(self.first + self.offset - 1, INT64.min), min(self.next + self.offset, INT64.max)
@@ -87,13 +89,23 @@ class Ring:
         return result
 
     def spans(self, column: str) -> Iterator[tuple[int, Array]]:
-        """The live part of a column in at most two pieces, each with the number of its first row."""
+        """Yield the live part of a column in at most two pieces, each with the number of its first row."""
         row = self.first
         while row < self.next:
             slot = row & (self.capacity - 1)
             end = min(self.next, row + self.capacity - slot)
             yield row, self.columns[column][slot : slot + end - row]
             row = end
+
+    def vectors(self, types: Mapping[str, SqlType], slots: Array) -> dict[str, Vector]:
+        """Return the predicate's columns (`types`, by name) of the rows in these slots, for `windows.evaluate`."""
+        found = {}
+        for name, type_ in types.items():
+            values, valid = self.columns[of_predicate(name)][slots], self.columns.get(validity_of(name))
+            if values.dtype != object:
+                values = values.astype(dtype_of(type_), copy=False)
+            found[name] = Vector(type_, values, None if valid is None else valid[slots])
+        return found
 
     def live(self, column: str) -> Array:
         parts = [part for _, part in self.spans(column)]

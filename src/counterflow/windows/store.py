@@ -9,7 +9,6 @@ A small window is searched with numpy. Once it is worth it, the predicate is com
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from counterflow.errors import EvaluationError, StateError
-from counterflow.predicate.expression import Expression, Side, columns_of, quoted
+from counterflow.errors import EvaluationError
+from counterflow.predicate.expression import Expression, Side, columns_of
 from counterflow.predicate.split import Split
 from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
 from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
@@ -28,7 +27,7 @@ from counterflow.windows.compiled.compiled_window import CompiledWindow
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.evaluate import Columns, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
-from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_arrow_column
+from counterflow.windows.vectors import Array, from_arrow_column
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
 COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
@@ -65,7 +64,7 @@ class Batch:
 
 
 class Compiler(Protocol):
-    """What makes kernels ready while windows are searched without them (`windows.compiled.background`)."""
+    """Who makes kernels ready while windows are searched without them (`windows.compiled.background`)."""
 
     def ready(self, nullable: bool) -> bool: ...
 
@@ -112,7 +111,7 @@ class WindowStore:
 
     @property
     def nbytes(self) -> int:
-        """What the window takes, unused capacity included; not the texts that columns refer to."""
+        """The bytes that the window takes, unused capacity included; not the texts that columns refer to."""
         return self.ring.nbytes + (0 if self._compiled is None else self._compiled.nbytes)
 
     @property
@@ -120,7 +119,7 @@ class WindowStore:
         return self._compiled is not None
 
     def stop(self) -> None:
-        """Let `probe` end soon, in whatever thread it is; its pairs are then not all."""
+        """Let `probe` end soon, in whatever thread it is; some pairs are then missing."""
         self._stopped = True
 
     # --- append, expire
@@ -157,9 +156,9 @@ class WindowStore:
     # --- probe
 
     def probe(self, probing: Batch) -> Iterator[tuple[Array, Array]]:
-        """All pairs in the window that satisfy the predicate: places in `probing`, and ids of stored rows.
+        """Yield all pairs in the window that satisfy the predicate: indices into `probing`, and ids of stored rows.
 
-        Some pairs at a time; the arrays are the caller's to keep.
+        They come some at a time; the arrays are the caller's to keep.
         """
         if not len(self.ring) or not len(probing):
             return
@@ -192,7 +191,7 @@ class WindowStore:
             yield from self._checked(probing, p, rows, unsure=True)
 
     def _checked(self, probing: Batch, p: Array, rows: Array, unsure: bool) -> Iterator[tuple[Array, Array]]:
-        """What remains of candidates: the coordinate, if rows are not in its order, and the predicate if unsure."""
+        """Yield the pairs among candidates; coordinates are checked if out of order, the predicate if `unsure`."""
         slots = rows & (self.ring.capacity - 1)
         if not self.ring.in_order:
             at = self.ring.columns["at"][slots]
@@ -207,21 +206,11 @@ class WindowStore:
                 yield p_part.copy() if p_part.base is not None else p_part, self.ring.columns["row"][s_part]
 
     def _matches(self, probing: Batch, p: Array, slots: Array) -> Array:
-        stored = self._vectors(slots)
+        stored = self.ring.vectors(self.types, slots)
         everything = np.arange(len(p))
         if probing.side == "left":
             return matches(self.predicate, probing.columns, stored, p, everything)
         return matches(self.predicate, stored, probing.columns, everything, p)
-
-    def _vectors(self, slots: Array) -> Columns:
-        """The predicate's columns of stored rows, as `windows.evaluate` computes with them."""
-        found = {}
-        for name, type_ in self.types.items():
-            values, valid = self.ring.columns[of_predicate(name)][slots], self.ring.columns.get(validity_of(name))
-            if values.dtype != object:
-                values = values.astype(dtype_of(type_), copy=False)
-            found[name] = Vector(type_, values, None if valid is None else valid[slots])
-        return found
 
     # --- compiled
 
@@ -240,7 +229,7 @@ class WindowStore:
             window = CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
             for begin, part in self.ring.spans("at"):
                 slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
-                vectors = self._vectors(slots)
+                vectors = self.ring.vectors(self.types, slots)
                 arrays = {name: kernel_array(vector) for name, vector in vectors.items()}
                 window.append(window.keyed(self.side, vectors, arrays, len(slots)), begin)
             self._compiled = window
@@ -251,7 +240,7 @@ class WindowStore:
     # --- numpy
 
     def _numpy_candidates(self, probing: Batch, oldest: Array, newest: Array) -> Iterator[tuple[Array, Array]]:
-        """Candidate pairs as (probing row, stored row), each probe by the access that promises fewer of them."""
+        """Yield candidates as (probing row, stored row), each probe's by the access that promises fewer of them."""
         end = np.maximum(newest + 1, oldest)
         ranges = self._sorted_ranges(probing)
         if ranges is None:
@@ -263,17 +252,17 @@ class WindowStore:
         yield from _sorted_candidates(ranges, np.flatnonzero(indexed), oldest, end)
 
     def _sorted_ranges(self, probing: Batch) -> list[tuple[SortedIndex, Array, Array]] | None:
-        """Where the sorted runs, brought up to date, have each probe's candidates; None if they do not tell."""
+        """Bring the sorted runs up to date, and return where each probe's candidates are; None if they do not tell."""
         if self.access not in ("auto", "index") or self._runs is None or not self._runs.usable:
             return None
         begin = max(self._runs.next, self.ring.first)
         if begin < self.ring.next:
             slots = np.arange(begin, self.ring.next) & (self.ring.capacity - 1)
-            self._runs.append(self._vectors(slots), self.ring.first, begin, self.ring.next)
+            self._runs.append(self.ring.vectors(self.types, slots), self.ring.first, begin, self.ring.next)
         return self._runs.ranges(probing.columns, len(probing))
 
     def _selective(self, probing: Batch, oldest: Array, newest: Array) -> tuple[Array, Iterator[tuple[Array, Array]]]:
-        """In a compiled window with inequalities alone: probes to be scanned, and the candidates of the few others."""
+        """Return the probes to be scanned, and the candidates of the others (in a window with inequalities alone)."""
         everything = np.arange(len(probing))
         if self.path.equalities or self.path.bands or not self.path.inequalities:
             return everything, iter(())
@@ -286,56 +275,9 @@ class WindowStore:
             self._runs = None
         return np.flatnonzero(~few), _sorted_candidates(ranges, np.flatnonzero(few), oldest, newest + 1)
 
-    # --- durable state
-
-    def snapshot(self) -> bytes:
-        """The live rows, for `restore`."""
-        columns = {name: pa.array(self.ring.live(name)) for name in ("at", "row") if len(self)}
-        slots = np.arange(self.ring.first, self.ring.next) & (self.ring.capacity - 1)
-        for name, vector in self._vectors(slots).items() if len(self) else ():
-            values, kind = vector.values, None
-            if values.dtype == object:
-                kind = pa.binary() if vector.type.name == "BINARY" else pa.string()
-            if vector.type.is_exact and kind is not None:
-                values = np.array([str(v) for v in values], object)  # integers of any size
-            columns[of_predicate(name)] = pa.array(values, kind, mask=None if vector.valid is None else ~vector.valid)
-        table = pa.table(columns).replace_schema_metadata({"window": self._fingerprint})
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write(table)
-        return sink.getvalue()
-
-    def restore(self, snapshot: bytes) -> None:
-        """Take the rows of a snapshot into this store, which must be empty and of the same join."""
-        if self.ring.next:
-            raise StateError("a snapshot is restored into an empty window")
-        try:
-            table = pa.ipc.open_stream(pa.py_buffer(snapshot)).read_all()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StateError(f"the snapshot of the {self.side} window is damaged ({error}): start anew") from error
-        if (table.schema.metadata or {}).get(b"window") != self._fingerprint.encode():
-            raise StateError(f"the snapshot is not of the {self.side} window of this join: start anew")
-        if not len(table):
-            return
-        columns = {}
-        for name, type_ in self.types.items():
-            column = table[of_predicate(name)].combine_chunks()
-            valid = None if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)
-            large = type_.is_exact and pa.types.is_string(column.type)
-            values = column.fill_null("0" if large else filler_of(type_)).to_numpy(zero_copy_only=False)
-            values = np.array([int(v) for v in values], object) if large else values.astype(dtype_of(type_))
-            columns[name] = Vector(type_, values, valid)
-        at, rows = (table[name].to_numpy() for name in ("at", "row"))
-        self.append(Batch(self.side, columns, rows, at, at, at))
-
-    @property
-    def _fingerprint(self) -> str:
-        columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in sorted(self.types.items()))
-        return f"{self.side} window of {self.predicate} over ({columns})"
-
 
 class _Fallback:
-    """A window that cannot be compiled, or no longer, is searched with numpy."""
+    """A context in which a window that cannot be compiled, or no longer, falls back to numpy."""
 
     def __init__(self, store: WindowStore) -> None:
         self.store = store
@@ -352,7 +294,7 @@ class _Fallback:
 
 
 def _compile_after(rows: int) -> float:
-    """The environment variable COUNTERFLOW_COMPILE decides where it is set: always, never, or auto."""
+    """Return the rows after which to compile: COUNTERFLOW_COMPILE (always, never, auto) decides where it is set."""
     return {"always": 0, "never": np.inf}.get(os.environ.get("COUNTERFLOW_COMPILE", "auto"), rows)
 
 
@@ -372,7 +314,7 @@ def _sorted_candidates(
 
 
 def _expand(probes: Array, begin: Array, end: Array) -> Iterator[tuple[Array, Array]]:
-    """The pairs of each probe with each number of its range, in blocks of at most CANDIDATE_ROWS_MAX."""
+    """Yield the pairs of each probe with each number of its range, at most CANDIDATE_ROWS_MAX at a time."""
     counts = end - begin
     keep = counts > 0
     probes, begin, counts = probes[keep], begin[keep], counts[keep]
@@ -385,13 +327,13 @@ def _expand(probes: Array, begin: Array, end: Array) -> Iterator[tuple[Array, Ar
         size = int(totals[last - 1]) - done
         offsets = np.arange(size) - np.repeat(totals[part] - counts[part] - done, counts[part])
         p, s = np.repeat(probes[part], counts[part]), np.repeat(begin[part], counts[part]) + offsets
-        for i in range(0, size, CANDIDATE_ROWS_MAX):  # one probe alone may exceed the block
+        for i in range(0, size, CANDIDATE_ROWS_MAX):  # one probe alone may have more
             yield p[i : i + CANDIDATE_ROWS_MAX], s[i : i + CANDIDATE_ROWS_MAX]
         first = last
 
 
 def predicate_columns(predicate: Expression, side: Side, table: pa.Table) -> Columns:
-    """The vectors of the columns that the predicate uses of one side."""
+    """Return the vectors of the columns that the predicate uses of one side."""
     names = {column.name for column in columns_of(predicate) if column.side == side}
     return {name: from_arrow_column(name, table[name]) for name in names}
 
@@ -399,7 +341,7 @@ def predicate_columns(predicate: Expression, side: Side, table: pa.Table) -> Col
 def passing(
     filters: list[Expression], side: Side, columns: Columns, n: int, required: Sequence[str] = ()
 ) -> Array | None:
-    """The rows that pass the one-sided conditions, and have no NULL in `required` columns.
+    """Return the rows that pass the one-sided conditions, and have no NULL in `required` columns.
 
     None if all do, or if that cannot be told beforehand.
     """

@@ -19,7 +19,7 @@ INT64 = np.iinfo(np.int64)
 
 
 def time_values(side: SideSpec, table: pa.Table | pa.RecordBatch) -> Array:
-    """The times of a table's rows. A null is an error: such a row would be in no window, or in every one."""
+    """Return the times of a table's rows. A null is an error: such a row would be in no window, or in every one."""
     column = table.column(side.time)
     if column.null_count:
         row = int(pc.index(column.is_null(), True).as_py())

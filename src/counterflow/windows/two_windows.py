@@ -17,7 +17,7 @@ from counterflow.windows.vectors import Array
 
 
 class TwoWindows:
-    """`expected_rows` of the left and the right window; the other `options` are those of `WindowStore`."""
+    """The two windows; `expected_rows` are the left and the right one's, `options` those of `WindowStore`."""
 
     def __init__(
         self, predicate: Expression, parts: Split, expected_rows: tuple[int, int] = (0, 0), **options: Any
@@ -26,7 +26,7 @@ class TwoWindows:
         self.right = WindowStore("right", predicate, parts, expected_rows=expected_rows[1], **options)
 
     def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
-        """Arrivals in, pairs of row ids (left, right) out."""
+        """Take arrivals, and yield their pairs as row ids (left, right)."""
         yield from self.meet_right_window(left, right)
         yield from self.meet_left_window(left, right)
 
@@ -48,6 +48,6 @@ class TwoWindows:
         self.right.stop()
 
     def invalidate(self, left_before: int, right_before: int) -> None:
-        """The horizons of the next arrivals: no tuple before them will be met again."""
+        """Forget the tuples before the horizons of the next arrivals: they will not be met again."""
         self.left.expire(left_before)
         self.right.expire(right_before)

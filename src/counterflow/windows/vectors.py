@@ -8,7 +8,8 @@
 | BOOLEAN                   | bool                                                                         |
 | STRING, BINARY            | object                                                                       |
 
-A vector of length 1 stands for a constant of any length (numpy's broadcasting).
+A vector of length 1 stands for a constant of any length (numpy's broadcasting). Compiled kernels hold columns as narrow
+as their types allow, and no objects: `DTYPES` has both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Vector:
-    """`valid` is None where there is no NULL; the values at NULLs are arbitrary, but of the right dtype."""
+    """A column's values; `valid` is None where there is no NULL. Values at NULLs are any of the right dtype."""
 
     type: SqlType
     values: Array
@@ -46,11 +47,11 @@ class Vector:
         return Vector(self.type, self.values[index], None if self.valid is None else self.valid[index])
 
     def mask(self) -> Array:
-        """Validity as an array."""
+        """Return the validity as an array."""
         return np.ones(len(self.values), bool) if self.valid is None else self.valid
 
     def is_true(self) -> Array:
-        """For a BOOLEAN: where it is true, not false and not NULL."""
+        """Return where a BOOLEAN is true, not false and not NULL."""
         return self.values if self.valid is None else self.values & self.valid
 
     def broadcast(self, n: int) -> Vector:
@@ -60,18 +61,44 @@ class Vector:
         return Vector(self.type, np.broadcast_to(self.values, n), valid)
 
 
+# By the type's name: the dtype of a vector's values, and the dtype of a kernel's column (None: kernels cannot hold it)
+DTYPES: dict[str, tuple[Any, Any]] = {
+    "NULL": (np.int64, None),
+    "BOOLEAN": (np.bool_, np.uint8),
+    "TINYINT": (np.int64, np.int32),
+    "SMALLINT": (np.int64, np.int32),
+    "INT": (np.int64, np.int32),
+    "BIGINT": (np.int64, np.int64),
+    "DECIMAL": (np.int64, np.int64),
+    "FLOAT": (np.float32, np.float32),
+    "DOUBLE": (np.float64, np.float64),
+    "DATE": (np.int64, np.int32),
+    "TIMESTAMP": (np.int64, np.int64),
+    "TIMESTAMP_NTZ": (np.int64, np.int64),
+    "INTERVAL DAY TO SECOND": (np.int64, np.int64),
+    "STRING": (object, None),
+    "BINARY": (object, None),
+}
+
+
 def dtype_of(type_: SqlType) -> np.dtype[Any]:
-    by_name = {"FLOAT": np.float32, "DOUBLE": np.float64, "BOOLEAN": np.bool_, "STRING": object, "BINARY": object}
-    return np.dtype(by_name.get(type_.name, np.int64))
+    """Return the dtype of a vector's values."""
+    return np.dtype(DTYPES[type_.name][0])
+
+
+def kernel_dtype(type_: SqlType) -> np.dtype[Any] | None:
+    """Return how compiled kernels hold a column; None if they cannot."""
+    dtype = DTYPES[type_.name][1]
+    return None if dtype is None else np.dtype(dtype)
 
 
 def filler_of(type_: SqlType) -> Any:
-    """What stands at a NULL."""
+    """Return what stands at a NULL."""
     return {"STRING": "", "BINARY": b"", "BOOLEAN": False}.get(type_.name, 0)
 
 
 def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
-    """A column as a vector. The caller has checked that its type is one that predicates can use."""
+    """Return a column as a vector. The caller has checked that its type is one that predicates can use."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -112,7 +139,7 @@ def _as_int64(name: str, column: pa.Array) -> pa.Array:
 
 
 def _unscaled(column: pa.Array) -> Array:
-    """The integers behind a decimal column, as int64 where they all fit."""
+    """Return the integers behind a decimal column, as int64 where they all fit."""
     if not len(column):
         return np.zeros(0, np.int64)
     if not pa.types.is_decimal128(column.type):
@@ -128,7 +155,7 @@ def _unscaled(column: pa.Array) -> Array:
 
 
 def exact_integers(values: Iterable[int]) -> Array:
-    """int64 where all fit, Python integers otherwise."""
+    """Return integers as int64 where all fit, as Python integers otherwise."""
     numbers = list(values)
     try:
         return np.array(numbers, np.int64)
@@ -137,7 +164,7 @@ def exact_integers(values: Iterable[int]) -> Array:
 
 
 def to_python(vector: Vector) -> list[Any]:
-    """Row values as `spec.expression` describes them; at a NULL anything."""
+    """Return row values as `predicate.expression` describes them; at a NULL anything."""
     values = vector.values.tolist()
     if vector.type.is_decimal:
         return [EXACT.scaleb(Decimal(v), -vector.type.scale) for v in values]
@@ -145,7 +172,7 @@ def to_python(vector: Vector) -> list[Any]:
 
 
 def from_python(type_: SqlType, values: list[Any]) -> Vector:
-    """The inverse of `to_python`, where None is NULL."""
+    """Return the vector of row values, where None is NULL: the inverse of `to_python`."""
     present = np.array([v is not None for v in values], bool)
     valid = None if present.all() else present
     filled: list[Any] = [filler_of(type_) if v is None else v for v in values]

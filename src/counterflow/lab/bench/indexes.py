@@ -26,14 +26,15 @@ from counterflow.lab.bench.report import Measurement, Report, Row, interleave, t
 from counterflow.lab.bench.scans import filled_store, pairs_of
 from counterflow.predicate.expression import Side
 from counterflow.windows.access import choose_path
+from counterflow.windows.compiled.block import STATUS_WORDS, WORK_SHAPE
 from counterflow.windows.compiled.compiled_predicate import Keyed, kernel_array
-from counterflow.windows.compiled.compiled_window import CHAINS, CHAINS_PER_ROW, EMPTY, STATUS, CompiledWindow
+from counterflow.windows.compiled.compiled_window import BUCKETS_PER_ROW, EMPTY, CompiledWindow
 from counterflow.windows.row_ring import Ring
 from counterflow.windows.store import WindowStore
 from counterflow.windows.vectors import Array
 
-AT, FOUND, LEFT_OVER, WAITING, TOTAL, CHECKSUM = 0, 1, 2, 4, 6, 7  # as in the template `places`
-UNIT = 4  # records in the smallest block, as in the template `blocks`
+AT, FOUND, LEFT_OVER, WAITING, TOTAL, CHECKSUM = 0, 1, 2, 4, 6, 7  # as in the template `buckets`
+UNIT = 4  # records in the smallest block, as in the template `grid_index`
 OUTPUT = 1 << 16
 SAMPLE = 1000  # rows that decide how large the grid's cells are
 SPARE = 4  # records a row: a stream cannot stop to let its pool grow
@@ -55,13 +56,13 @@ class StreamIndex:
         self.oldest, self.newest = np.maximum(np.arange(n) - window, 0), np.arange(n) - 1
         self.blocks = self.compiled.kernels.shape.index == "grid_index"
         capacity = 1 << (window + batch_max - 1).bit_length()
-        self.heads = np.full(capacity + 1, 0) if self.blocks else np.full(CHAINS_PER_ROW * capacity + 1, EMPTY)
+        self.heads = np.full(capacity + 1, 0) if self.blocks else np.full(BUCKETS_PER_ROW * capacity + 1, EMPTY)
         self.records = np.empty(capacity * (SPARE if self.blocks else 1), self.compiled.kernels.shape.record)
         self.pool = np.full(40, -1)
         self.pool[[0, 32]] = 0
-        self.numbers, self.chains = np.empty(64, np.int64), np.empty(CHAINS, np.int64)
+        self.numbers, self.work = np.empty(64, np.int64), np.empty(WORK_SHAPE, np.int64)
         self.pairs = np.empty(OUTPUT, np.int64), np.empty(OUTPUT, np.int64)
-        self.over, self.status = np.empty(batch_max, np.int64), np.zeros(STATUS, np.int64)
+        self.over, self.status = np.empty(batch_max, np.int64), np.zeros(STATUS_WORDS, np.int64)
         self.at = self.found = self.probed = 0
 
     def _keyed(self, side: Side, n: int) -> Keyed:
@@ -94,7 +95,7 @@ class StreamIndex:
         done = self.module.stream(
             begin, end, batch, self.window + batch, rows.hashes, rows.keys, rows.usable, rows.columns,
             probes.hashes, probes.keys, probes.usable, probes.columns, self.bands, self.oldest, self.newest,
-            self.compiled.constants, self.heads, self.records, self.pool, self.numbers, self.chains,
+            self.compiled.constants, self.heads, self.records, self.pool, self.numbers, self.work,
             *self.pairs, self.over, self.status,
         )  # fmt: skip
         assert done == end and self.status[LEFT_OVER] == 0
@@ -122,7 +123,7 @@ class StreamIndex:
             status[FOUND] = 0
             self.module.probe(
                 end, probes.hashes, probes.keys, probes.usable, self.bands, low, high, probes.columns,
-                self.compiled.constants, self.heads, self.records, 0, self.chains, *self.pairs, over, status,
+                self.compiled.constants, self.heads, self.records, 0, self.work, *self.pairs, over, status,
             )  # fmt: skip
             yield self.pairs[0][: status[FOUND]], self.pairs[1][: status[FOUND]]
         assert status[LEFT_OVER] == 0

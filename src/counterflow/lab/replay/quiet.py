@@ -15,7 +15,7 @@ from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.node import numbering, row_from, words_at
-from counterflow.windows.compiled.entries import RESTART_ALL
+from counterflow.windows.compiled.block import RESTART_ALL
 from counterflow.windows.compiled.intrinsics import call_entry
 
 ENTRY = "int64(int64, int64, int64, int64)"

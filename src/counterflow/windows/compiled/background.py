@@ -33,7 +33,7 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 
 EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
 CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
-NICENESS = 5  # of the child: the join comes first
+NICENESS = 5  # the child's: the join comes first
 NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
 # The first line that the child reads says where its modules are; with -P the current folder is not among them.
 CHILD = (
@@ -43,7 +43,7 @@ CHILD = (
 
 
 class BackgroundCompiler:
-    """Compiles a predicate for windows with these paths: one for the columns without NULLs, one for those with them.
+    """A compiler of a predicate for windows with these paths, without NULLs and with them.
 
     One thread asks `ready`; any may `close`.
     """
@@ -109,7 +109,7 @@ class BackgroundCompiler:
         finally:
             if child is not None:
                 child.kill()
-                with contextlib.suppress(OSError):  # of what it has not read
+                with contextlib.suppress(OSError):  # it has not read everything
                     child.communicate()
 
     def _start_child(self, nullable: bool) -> subprocess.Popen[bytes] | None:
@@ -149,7 +149,7 @@ def kernels_of(
 
 def compile_what_is_asked() -> None:
     """Run the child: compile what standard input asks for, and end when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, which means the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's means the parent
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     asked = sys.stdin.buffer
@@ -170,7 +170,7 @@ _compilers: weakref.WeakSet[BackgroundCompiler] = weakref.WeakSet()
 
 @atexit.register
 def _at_exit() -> None:
-    """LLVM must not be at work while the process ends."""
+    """Wait for the compilers' threads: LLVM must not be at work while the process ends."""
     compilers = list(_compilers)
     for compiler in compilers:
         compiler.close()

@@ -20,14 +20,15 @@ import numpy as np
 from counterflow.code_sources import module_from_text
 from counterflow.jit import choose_instructions
 from counterflow.predicate.expression import Column, Side, opposite
-from counterflow.windows.compiled.entries import entry_header, indexed_entries, scanned_entries
-from counterflow.windows.compiled.predicate_source import Accept, column_dtype
+from counterflow.windows.compiled.entries import entry_constants, entry_holes, scan_holes
+from counterflow.windows.compiled.predicate_source import Accept
+from counterflow.windows.compiled.source_text import function_text, numba_name, tuple_text
+from counterflow.windows.vectors import kernel_dtype
 
 TEMPLATES = files("counterflow.windows.compiled") / "templates"
 HOLES_END = "# ---- the text from here on is used as it stands\n"
 I8 = "int64[::1]"
-NUMBA = {"i4": "int32", "i8": "int64", "u1": "uint8", "u8": "uint64", "f4": "float32", "f8": "float64"}
-UNSIGNED = {"i4": "uint32", "i8": "uint64"}
+UNSIGNED = {"i4": "u4", "i8": "u8"}
 
 
 @dataclass
@@ -44,7 +45,7 @@ TIMES = CompileTimes()
 
 @cache
 def load(text: str) -> ModuleType:
-    """The module with this text, compiled: its functions have explicit signatures."""
+    """Return the module with this text, compiled: its functions have explicit signatures."""
     with TIMES.lock:
         started = time.perf_counter()
         name = "counterflow_" + hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -67,16 +68,21 @@ class Shape:
     dimensions: int  # band keys of the index
     scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
     scan_columns: tuple[Column, ...]  # those keys
-    basic_block: int = 0  # rows in a sorted block of the merge join; 0 where it is not asked for
+    basic_block: int = 0  # rows in a sorted block; 0 where sorted blocks are not asked for
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
-        found = [column_dtype(column.type) for column in columns]
+        found = [kernel_dtype(column.type) for column in columns]
         return [d.str[1:] for d in found if d is not None] + ["u8"] * (self.nullable + self.hashed)
 
     @property
     def index(self) -> str:
-        """The template: where several cells are visited, their rows should lie side by side."""
+        """The index's template: where a probe visits several cells, their rows should lie side by side."""
         return "sorted_blocks" if self.basic_block else "grid_index" if self.dimensions else "hash_index"
+
+    @property
+    def index_templates(self) -> list[str]:
+        """The templates of a module with the index, in their order."""
+        return ["buckets", self.index] if self.index == "hash_index" else ["buckets", "check_records", self.index]
 
     @property
     def record(self) -> np.dtype[Any]:
@@ -105,81 +111,87 @@ PROBE = void(
     int64, *KEYED, {I8}, {I8}, {self._probing}, {self._constants},
     {I8}, RECORD[::1], int64, int64[:, ::1], {I8}, {I8}, {I8}, {I8},
 )"""
-        width = len(shape.dtypes(shape.stored_columns))
+        numbers = range(len(shape.dtypes(shape.stored_columns)))
         holes = [
-            _function("record_values(record)", [f"return ({''.join(f'record.c{k}, ' for k in range(width))})"]),
-            _function("fill(record, columns, i)", [f"record.c{k} = columns[{k}][i]" for k in range(width)] or ["pass"]),
+            function_text("record_values(record)", [f"return {tuple_text(f'record.c{k}' for k in numbers)}"]),
+            function_text("fill(record, columns, i)", [f"record.c{k} = columns[{k}][i]" for k in numbers] or ["pass"]),
         ]
         return constants, holes
 
     @cached_property
     def index(self) -> ModuleType:
-        """`append` and `probe`."""
-        return self._load(["buckets", self.shape.index], *self._index_holes("OPTIONS"))
+        """The module with `append` and `probe` of an index."""
+        return self._load(self.shape.index_templates, *self._index_holes("OPTIONS"))
 
     @cached_property
     def stream(self) -> ModuleType:
-        """The same, and `stream`."""
-        constants, holes = self._index_holes("dict(OPTIONS, forceinline=True)")  # many arrays: calls cost too much
+        """The same module, with `stream`."""
+        constants, holes = self._index_holes("INLINED")  # many arrays: calls cost too much
         keyed = "uint64[::1], float64[:, ::1], uint8[::1]"
         constants += f"""
 STREAM = int64(
     int64, int64, int64, int64, {keyed}, {self._stored}, {keyed}, {self._probing}, float64[:, ::1], {I8}, {I8},
     {self._constants}, {I8}, RECORD[::1], {I8}, {I8}, int64[:, ::1], {I8}, {I8}, {I8}, {I8},
 )"""
-        return self._load(["buckets", self.shape.index, "stream"], constants, holes)
+        return self._load([*self.shape.index_templates, "stream"], constants, holes)
 
     @cached_property
     def scan(self) -> ModuleType:
-        return self._load(["scan"], self._scan_signature, [self._row_values, self._slice_may_match()])
+        """The module with `scan`."""
+        return self._load(["check_rows", "scan"], self._scan_signature, [self._row_values, self._slice_may_match()])
 
     @property
     def _scan_signature(self) -> str:
-        keys = _tuple([dtype for dtype, _ in self.shape.scan_keys])
+        keys = _array_types([dtype for dtype, _ in self.shape.scan_keys])
         return f"SCAN = void({I8}, {I8}, {I8}, {keys}, {keys}, {keys}, {self._scanned}, {I8}, {I8}, {I8})"
 
     @cached_property
     def prefilter(self) -> ModuleType:
-        codes = _tuple(["u1", "u1"])
+        """The module with `scan` behind a filter on bytes, `codes_of` and `code_ranges`."""
+        codes = _array_types(["u1", "u1"])
         constants = f"""DIMENSIONS = 2
 CODES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1])
 CODE_RANGES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1], uint8[::1])
 SCAN = void(
     {I8}, {I8}, {I8}, {codes}, {codes}, {codes}, {self._scanned}, uint8[::1], uint64[::1], {I8}, {I8}, {I8}
 )"""
-        return self._load(["buckets", "prefilter"], constants, [self._row_values, *_byte_tests()])
+        return self._load(["buckets", "check_rows", "prefilter"], constants, [self._row_values, *_byte_tests()])
 
     @cached_property
     def indexed(self) -> ModuleType:
-        """What protocols call of an index: `store` and `probe`."""
-        constants, holes = self._index_holes("dict(OPTIONS, forceinline=True)")
-        entries = indexed_entries(self.shape, self.accept.constant_kinds)
-        return self._load(["buckets", self.shape.index], f"{constants}\n{entry_header()}", holes, entries)
+        """The module with `store` and `probe`, which protocols call of an index."""
+        constants, holes = self._index_holes("INLINED")
+        templates = [*self.shape.index_templates, "entries", "indexed_entries"]
+        return self._load(templates, f"{constants}\n{entry_constants(self.shape)}", [*holes, *self._entry_holes])
 
     @cached_property
     def scanned(self) -> ModuleType:
-        """The same without an index: `store` and `scan`."""
-        entries = scanned_entries(self.shape, self.accept.constant_kinds)
-        holes = [self._row_values, self._slice_may_match()]
-        return self._load(["scan"], f"{self._scan_signature}\n{entry_header()}", holes, entries)
+        """The module with `store` and `scan`, which protocols call where there is no index."""
+        constants = f"{self._scan_signature}\n{entry_constants(self.shape)}"
+        holes = [self._row_values, self._slice_may_match(), *self._entry_holes, *scan_holes(self.shape)]
+        return self._load(["check_rows", "scan", "entries", "scanned_entries"], constants, holes)
 
-    def _load(self, templates: list[str], constants: str, holes: list[str], entries: str = "") -> ModuleType:
+    @property
+    def _entry_holes(self) -> list[str]:
+        return entry_holes(self.shape, self.accept.constant_kinds)
+
+    def _load(self, templates: list[str], constants: str, holes: list[str]) -> ModuleType:
         texts = [(TEMPLATES / f"{name}.py").read_text().split(HOLES_END)[1].strip() for name in templates]
-        return load("\n\n\n".join([f"{HEADER}{constants}", *self._common_holes(), *holes, *texts, entries]) + "\n")
+        return load("\n\n\n".join([f"{HEADER}{constants}", *self._common_holes(), *holes, *texts]) + "\n")
 
     # --- types
 
     @property
     def _probing(self) -> str:
-        return _tuple(self.shape.dtypes(self.shape.probe_columns))
+        return _array_types(self.shape.dtypes(self.shape.probe_columns))
 
     @property
     def _stored(self) -> str:
-        return _tuple(self.shape.dtypes(self.shape.stored_columns))
+        return _array_types(self.shape.dtypes(self.shape.stored_columns))
 
     @property
     def _constants(self) -> str:
-        return f"types.Tuple(({''.join(f'{kind}, ' for kind in self.accept.constant_kinds)}))"
+        return f"types.Tuple({tuple_text(self.accept.constant_kinds)})"
 
     @property
     def _scanned(self) -> str:
@@ -200,24 +212,22 @@ SCAN = void(
             "accepted &= (p == s) | (p == uint64(0)) | (s == uint64(0))",
         ]
         body = [*unpack, *self.accept.lines, *hashes * shape.hashed, f"return {self.accept.verdict}"]
-        width = len(shape.dtypes(shape.probe_columns))
         return [
-            _function("accept(probe, stored, constants)", body),
-            _function("probe_values(columns, i)", [f"return ({''.join(f'columns[{k}][i], ' for k in range(width))})"]),
+            function_text("accept(probe, stored, constants)", body),
+            function_text("probe_values(columns, i)", _values(shape.dtypes(shape.probe_columns))),
         ]
 
     @property
     def _row_values(self) -> str:
-        width = len(self.shape.dtypes(self.shape.stored_columns))
-        return _function("row_values(columns, i)", [f"return ({''.join(f'columns[{k}][i], ' for k in range(width))})"])
+        return function_text("row_values(columns, i)", _values(self.shape.dtypes(self.shape.stored_columns)))
 
     def _slice_may_match(self) -> str:
-        """All rows of the slice are tested without a branch, so that the compiler makes vector instructions of it."""
+        """Return the test of a slice: of all its rows without a branch, so that it becomes vector instructions."""
         lines, tests = [], []
         for k, (dtype, form) in enumerate(self.shape.scan_keys):
             lines += [f"s{k} = keys[{k}][j : j + SLICE]", f"a{k}, b{k} = lower[{k}][p], upper[{k}][p]"]
             if dtype in UNSIGNED:  # one unsigned comparison for both bounds
-                unsigned, signed = UNSIGNED[dtype], NUMBA[dtype]
+                unsigned, signed = numba_name(UNSIGNED[dtype]), numba_name(dtype)
                 lines.append(f"w{k} = {unsigned}({signed}(b{k} - a{k}))")
                 tests.append(f"({unsigned}({signed}(s{k}[i] - a{k})) <= w{k})")
             elif form == "band":  # the bounds are the middle and the distance from it; NaN passes
@@ -227,15 +237,15 @@ SCAN = void(
         if not tests:  # nothing bounds a key: the predicate itself
             width = len(self.shape.dtypes(self.shape.stored_columns))
             lines += [f"s{k} = columns[{k}][j : j + SLICE]" for k in range(width)]
-            values = "".join(f"s{k}[i], " for k in range(width))
-            tests.append(f"(accept(probe, ({values}), constants) != uint8(0))")
+            values = tuple_text(f"s{k}[i]" for k in range(width))
+            tests.append(f"(accept(probe, {values}, constants) != uint8(0))")
         lines += [
             "none = uint32(1)",
             "for i in range(SLICE):",
             f"    none = min(none, uint32(0) if {' & '.join(tests)} else uint32(1))",
             "return none == uint32(0)",
         ]
-        return _function("slice_may_match(keys, lower, upper, columns, probe, constants, p, j)", lines)
+        return function_text("slice_may_match(keys, lower, upper, columns, probe, constants, p, j)", lines)
 
 
 HEADER = """import math
@@ -247,15 +257,17 @@ from counterflow.jit import njit
 from counterflow.windows.compiled.intrinsics import prefetch
 
 OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
+INLINED = dict(OPTIONS, forceinline=True)  # into the caller, after it was optimised by itself
+SPLICED = dict(OPTIONS, inline="always")  # into the caller as if its text stood there: it is not compiled by itself
 """
 
 
-def _tuple(dtypes: list[str]) -> str:
-    return f"types.Tuple(({''.join(f'{NUMBA[d]}[::1], ' for d in dtypes)}))"
+def _array_types(dtypes: list[str]) -> str:
+    return f"types.Tuple({tuple_text(f'{numba_name(dtype)}[::1]' for dtype in dtypes)})"
 
 
-def _function(signature: str, lines: list[str]) -> str:
-    return "\n".join(["@njit(**OPTIONS)", f"def {signature}:", *(f"    {line}" for line in lines)])
+def _values(columns: list[str]) -> list[str]:
+    return [f"return {tuple_text(f'columns[{k}][i]' for k in range(len(columns)))}"]
 
 
 def _byte_tests() -> list[str]:
@@ -273,7 +285,7 @@ def _byte_tests() -> list[str]:
 
     marked = [*head("GROUP"), "for i in range(GROUP):", f"    marks[i] = uint8({test})"]
     return [
-        _function("group_may_match(codes, lower, width, p, j)", any_hit("GROUP")),
-        _function("piece_may_match(codes, lower, width, p, j)", any_hit("PIECE")),
-        _function("mark_group(codes, lower, width, p, j, marks)", marked),
+        function_text("group_may_match(codes, lower, width, p, j)", any_hit("GROUP")),
+        function_text("piece_may_match(codes, lower, width, p, j)", any_hit("PIECE")),
+        function_text("mark_group(codes, lower, width, p, j, marks)", marked),
     ]

@@ -12,21 +12,21 @@ from counterflow.predicate.expression import Column, Expression, Side, opposite
 from counterflow.predicate.split import Inequality
 from counterflow.windows.access import AccessPath
 from counterflow.windows.compiled.build import Kernels, Shape
-from counterflow.windows.compiled.predicate_source import NotCompilable, column_dtype, compile_predicate
+from counterflow.windows.compiled.predicate_source import NotCompilable, compile_predicate
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
-from counterflow.windows.vectors import Array, Vector
+from counterflow.windows.vectors import Array, Vector, kernel_dtype
 
 Access = Literal["auto", "index", "scan", "prefilter", "merge"]
 BASIC_BLOCK = 128  # rows, as in handshake join's first report
-NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in `places`
+NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in the template `buckets`
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
-CODES = 250  # of 256 grid cells that a byte tells apart
+CODES = 250  # grid cells over which the keys spread; a byte tells 256 apart
 
 
 def kernel_array(vector: Vector) -> Array:
-    """A column as kernels hold it: in its own width, contiguous, and writable (numba tells these types apart)."""
-    dtype = column_dtype(vector.type)
+    """Return a column as kernels hold it: in its own width, contiguous, writable (numba tells these types apart)."""
+    dtype = kernel_dtype(vector.type)
     values = vector.values
     if dtype is None or values.dtype == object:
         return values
@@ -44,10 +44,11 @@ class Keyed:
 
 
 class CompiledPredicate:
-    """Raises NotCompilable where there is nothing to compile, or later for values that kernels cannot hold.
+    """A predicate whose kernels search stored rows by `path`.
 
-    `narrow` leaves out the conditions whose columns might have such values, and compiles what there is: then it never
-    raises, and every pair in the window may be a candidate. `basic_block`: rows in a block that `access="merge"` sorts.
+    Raises NotCompilable where there is nothing to compile, and later for values that kernels cannot hold. `narrow`
+    leaves out the conditions whose columns might have such values, and compiles what there is: then it never raises,
+    and every pair in the window may be a candidate. `basic_block` is the size of blocks that `access="merge"` sorts.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class CompiledPredicate:
         probing = opposite(path.stored)
         self.scan_columns = [key for i in self.scan_keys if isinstance(key := i.key(path.stored), Column)]
         scan_keys = tuple(
-            (np.dtype(column_dtype(column.type)).str[1:], _form(inequality, path.stored))
+            (np.dtype(kernel_dtype(column.type)).str[1:], _form(inequality, path.stored))
             for column, inequality in zip(self.scan_columns, self.scan_keys, strict=True)
         )
         hashed = bool(path.equalities) and not accept.complete
@@ -106,7 +107,7 @@ class CompiledPredicate:
         return ["nulls"] * self.nullable + ["hash"] * self.kernels.shape.hashed
 
     def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> Keyed:
-        """Keys and columns of some rows. `arrays` has their columns as `kernel_array`s."""
+        """Return keys and columns of some rows. `arrays` has their columns as `kernel_array`s."""
         shape = self.kernels.shape
         hashes, usable = np.zeros(n, np.uint64), np.full(n, BY_KEY, np.uint8)
         if self.path.equalities:
@@ -137,7 +138,7 @@ class CompiledPredicate:
         return Keyed(hashes, keys, usable, found + extra)
 
     def band_table(self, keys: Array) -> Array:
-        """What `places` needs of each band. A cell is as wide as the band, so a probe meets two or three of them."""
+        """Return `bands` of the template `buckets`. A cell is as wide as the band: a probe meets two or three cells."""
         stored, probing = self.path.stored, opposite(self.path.stored)
         table = np.zeros((len(self.path.bands), 7))
         for k, band in enumerate(self.path.bands):
@@ -153,7 +154,7 @@ class CompiledPredicate:
         return table
 
     def scan_bounds(self, columns: Columns, n: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """What the scan's vector instructions test, for each of the scan keys and each probing row."""
+        """Return what the scan's vector instructions test, for each of the scan keys and each probing row."""
         found = [_scan_bounds(i, self.path.stored, columns, n) for i in self.scan_keys]
         return tuple(low for low, _ in found), tuple(high for _, high in found)
 
@@ -165,12 +166,12 @@ class CompiledPredicate:
 
 
 def _ends(dtype: Any) -> tuple[Any, Any]:
-    """Between which all values of a column lie; for floats, what binds nothing."""
+    """Return the least and the greatest value of a column; for floats, what binds nothing."""
     return (np.nan, np.nan) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 def _typical(keys: Array) -> tuple[float, float]:
-    """How large keys are, and over what range they spread; outliers are left out."""
+    """Return how large keys are, and over what range they spread; outliers are left out."""
     finite = keys[:SAMPLE][np.isfinite(keys[:SAMPLE])]
     if not len(finite):
         return 0.0, 0.0
@@ -179,10 +180,10 @@ def _typical(keys: Array) -> tuple[float, float]:
 
 
 def _is_scan_key(key: Expression, inequality: Inequality) -> bool:
-    """Whether vector instructions can compare the column itself."""
+    """Return whether vector instructions can compare the column itself."""
     if not isinstance(key, Column) or key.type.is_decimal:
         return False
-    return key.type.is_float or (inequality.rounds == "exact" and column_dtype(key.type) is not None)
+    return key.type.is_float or (inequality.rounds == "exact" and kernel_dtype(key.type) is not None)
 
 
 def _form(inequality: Inequality, stored: Side) -> str:
@@ -191,13 +192,13 @@ def _form(inequality: Inequality, stored: Side) -> str:
 
 
 def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int) -> tuple[Array, Array]:
-    """Where the stored column lies, in its own type; too wide rather than too narrow.
+    """Return the bounds of the stored column, in its own type; too wide rather than too narrow.
 
     For integers the least and the greatest value; for floats the one bound, or, to save a comparison, the middle and
     the greatest distance from it. NaN binds nothing.
     """
     probing = opposite(stored)
-    dtype: Any = column_dtype(inequality.key(stored).type)
+    dtype: Any = kernel_dtype(inequality.key(stored).type)
     floating = dtype.kind == "f"
     key = computed(inequality.key(probing), probing, columns, n)
     low: Array | None = None
@@ -222,7 +223,7 @@ def _scan_bounds(inequality: Inequality, stored: Side, columns: Columns, n: int)
 
 
 def null_bits(columns: tuple[Column, ...], vectors: Columns, n: int) -> Array:
-    """A bit for each column of a row that is NULL."""
+    """Return a word for each row, with a bit for each column that is NULL."""
     bits = np.zeros(n, np.uint64)
     for i, column in enumerate(columns):
         valid = vectors[column.name].valid

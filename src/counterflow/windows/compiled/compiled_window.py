@@ -15,6 +15,18 @@ import numpy as np
 from counterflow.predicate.expression import Expression
 from counterflow.windows.access import AccessPath
 from counterflow.windows.compiled import forking  # noqa: F401  from here on forks wait for the compiler
+from counterflow.windows.compiled.block import (
+    AT,
+    AT_BLOCK,
+    FOUND,
+    LEFT_OVER,
+    NUMBERS_WORDS,
+    POOL_WORDS,
+    STATUS_WORDS,
+    UNSURE,
+    WAITING,
+    WORK_SHAPE,
+)
 from counterflow.windows.compiled.build import Shape
 from counterflow.windows.compiled.compiled_predicate import ANYWHERE, Access, CompiledPredicate, Keyed
 from counterflow.windows.compiled.predicate_source import NotCompilable
@@ -23,20 +35,17 @@ from counterflow.windows.pair_buffers import PAIRS_MAX, Pairs
 from counterflow.windows.row_ring import Ring, of_predicate
 from counterflow.windows.vectors import Array
 
-STATUS = 8
-AT, FOUND, LEFT_OVER, UNSURE, WAITING, AT_BLOCK = 0, 1, 2, 3, 4, 2  # of the index; AT_BLOCK of the scans
-CHAINS = (3, 64 * 17 + 64)  # room for the walks of one call
-CHAINS_PER_ROW = 2  # fewer rows in a chain are fewer waits for memory
-EMPTY = -(1 << 40)  # the head of an empty chain: before all rows
+BUCKETS_PER_ROW = 2  # of the hash index: fewer rows in a bucket are fewer waits for memory
+EMPTY = -(1 << 40)  # the newest row of an empty bucket: before all rows
 PART_COMPARISONS = 1 << 24  # worth a thread: some 2 ms of scanning
-TASK_COMPARISONS, TASK_PROBES = 1 << 27, 1 << 13  # of one call at most: nobody can interrupt it
+TASK_COMPARISONS, TASK_PROBES = 1 << 27, 1 << 13  # at most in one call, which nobody can interrupt
 PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
-BLOCK_SPARE = 3  # room for records in blocks at first, as blocks are rarely full; more where that does not suffice
+BLOCK_SPARE = 3  # records a row for which the grid index has room at first, as its blocks are rarely full
 GROUP = 512  # rows that the prefilter tests at once
 
 
 class CompiledWindow(CompiledPredicate):
-    """Searches a ring. Raises NotCompilable where it cannot: then the window is searched without it."""
+    """A ring that compiled code searches. Where it cannot, it raises NotCompilable: then numpy searches the window."""
 
     def __init__(
         self, ring: Ring, path: AccessPath, predicate: Expression, access: Access, nullable: bool, threads: int
@@ -44,7 +53,7 @@ class CompiledWindow(CompiledPredicate):
         super().__init__(path, predicate, access, nullable)
         self.ring, self.threads = ring, threads
         self.bands: Array | None = None
-        self.numbers = np.empty(64, np.int64)  # of buckets, while rows are appended
+        self.numbers = np.empty(NUMBERS_WORDS, np.int64)  # the buckets' numbers, while rows are appended
         self.heads = self.records = self.pool = np.empty(0, np.int64)
 
     @property
@@ -58,7 +67,7 @@ class CompiledWindow(CompiledPredicate):
     # --- rows in
 
     def append(self, rows: Keyed, begin: int) -> None:
-        """Rows that are in the ring from number `begin` on go into the index."""
+        """Put rows into the index that are in the ring from number `begin` on."""
         n, shape = len(rows.usable), self.kernels.shape
         for name, values in zip(self.extra, rows.columns[len(shape.stored_columns) :], strict=True):
             self.ring.write(name, begin, values)
@@ -80,7 +89,7 @@ class CompiledWindow(CompiledPredicate):
             self.records = _grown(self.records, len(self.records) * 3 // 2)
 
     def _start(self, rows: Keyed) -> None:
-        """An empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
+        """Make an empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
         self.bands = self.band_table(rows.keys)
         self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.ring.capacity)
 
@@ -107,7 +116,7 @@ class CompiledWindow(CompiledPredicate):
     # --- probes
 
     def probe(self, rows: Keyed, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Task]:
-        """Tasks with some pairs each, or none: numbers of probing rows, and of stored rows from `oldest` to `newest`.
+        """Yield tasks with some pairs each, or none: numbers of probing rows and of stored rows, `oldest` to `newest`.
 
         Where there is no index, only the probes of `scanned` are searched for. A task comes back after at most some
         tenths of a second, so that the caller can stop.
@@ -134,7 +143,7 @@ class CompiledWindow(CompiledPredicate):
 
 
 class ScanBounds:
-    """What the scan's vector instructions test; computed when the first probe is scanned."""
+    """The bounds that the scan's vector instructions test; computed when the first probe is scanned."""
 
     def __init__(self, window: CompiledWindow, columns: Columns, rows: Keyed, n: int) -> None:
         self.window, self.columns, self.rows, self.n = window, columns, rows, n
@@ -175,19 +184,19 @@ class Task:
         self.done = next(self._steps, None) is None
 
     def _run(self) -> Iterator[bool]:
-        """Yields True whenever the buffer should be emptied."""
+        """Yield True whenever the buffer should be emptied."""
         window, rows = self.window, self.rows
         over = self.scanned[self.begin : self.end]
         if window.access == "index":
-            kernel, status = window.kernels.index, np.zeros(STATUS, np.int64)
+            kernel, status = window.kernels.index, np.zeros(STATUS_WORDS, np.int64)
             status[AT] = self.begin
-            chains = np.empty(CHAINS, np.int64)
+            work = np.empty(WORK_SHAPE, np.int64)
             over = np.empty(self.end - self.begin, np.int64)
             while True:
                 status[FOUND] = self.pairs.count
                 kernel.probe(
                     self.end, rows.hashes, rows.keys, rows.usable, window.bands, self.oldest, self.newest,
-                    rows.columns, window.constants, window.heads, window.records, window.ring.first, chains,
+                    rows.columns, window.constants, window.heads, window.records, window.ring.first, work,
                     self.pairs.probes, self.pairs.rows, over, status,
                 )  # fmt: skip
                 if not (yield from self._after(status, finished=status[AT] == self.end and status[WAITING] == 0)):
@@ -205,7 +214,7 @@ class Task:
         ends = np.minimum(self.newest[chosen] + 1 - begin, n)
         lower, upper = self.bounds.get()
         stored = window.stored_columns(part)
-        status = np.zeros(STATUS, np.int64)
+        status = np.zeros(STATUS_WORDS, np.int64)
         kernel: ModuleType
         if window.access == "prefilter":
             kernel, names = window.kernels.prefilter, ["code0", "code1"]
@@ -226,12 +235,12 @@ class Task:
                 return
 
     def _after(self, status: Array, finished: bool) -> Generator[bool, None, bool]:
-        """After a call: hand out the pairs, or make room for more. Returns whether the call must be repeated."""
+        """Hand out the pairs of a call, or make room for more; return whether the call must be repeated."""
         self.pairs.count = int(status[FOUND])
         self.unsure |= bool(status[UNSURE])
         if finished:
             return False
-        if self.pairs.count >= PAIRS_MAX // 2:
+        if self.pairs.count >= PAIRS_MAX:
             status[UNSURE] = 0
             yield True
         else:
@@ -240,15 +249,15 @@ class Task:
 
 
 def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
-    """`heads`, `records` and `pool` of an index for a ring of this capacity."""
-    pool = np.full(40, -1, np.int64)
+    """Return `heads`, `records` and `pool` (template `buckets`) of an empty index for a ring of this capacity."""
+    pool = np.full(POOL_WORDS, -1, np.int64)
     if shape.index == "sorted_blocks":  # one block more than the window needs, one place more in each
         size = (-(-capacity // shape.basic_block) + 1) * (shape.basic_block + 1)
         return np.full(size, np.inf).view(np.int64), np.empty(size, shape.record), pool
     if shape.index == "grid_index":
         pool[0] = pool[32] = 0
         return np.zeros(capacity + 1, np.int64), np.empty(BLOCK_SPARE * capacity, shape.record), pool
-    return np.full(CHAINS_PER_ROW * capacity + 1, EMPTY), np.empty(capacity, shape.record), pool
+    return np.full(BUCKETS_PER_ROW * capacity + 1, EMPTY), np.empty(capacity, shape.record), pool
 
 
 @cache

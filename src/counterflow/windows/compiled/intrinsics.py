@@ -1,4 +1,4 @@
-"""What numba has no function for."""
+"""Functions that numba does not have."""
 
 from typing import Any
 
@@ -30,19 +30,8 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def address_of(typing_context: Any, array: Any) -> Any:
-    """Where an array's data begin."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.ptrtoint(view.data, ir.IntType(64))
-
-    return types.int64(array), generate
-
-
-@intrinsic
 def _call_entry(typing_context: Any, entry: Any, block: Any, a: Any, b: Any, c: Any) -> Any:
-    """Call the compiled function at an address, as `entries` has them: with four integers, returning one."""
+    """Call the compiled function at an address, `store`, `probe` or `scan`: with four integers, returning one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
@@ -56,7 +45,7 @@ call_entry: Any = _call_entry
 
 
 def viewer(dtype: Any, dimensions: int = 1) -> Any:
-    """A function for compiled code: the array of this type at an address, whoever owns the memory."""
+    """Return a function for compiled code that makes an array of the memory at an address, whoever owns it."""
     array_type = types.Array(dtype, dimensions, "C")
 
     def build(context: Any, builder: Any, address: Any, lengths: list[Any]) -> Any:

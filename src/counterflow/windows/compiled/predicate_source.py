@@ -11,9 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
 
 from counterflow.predicate.casts import EXACT
 from counterflow.predicate.expression import (
@@ -26,10 +23,11 @@ from counterflow.predicate.expression import (
     columns_of,
     conjuncts_of,
 )
-from counterflow.predicate.types import INTEGER_BITS, SqlType, integer_range
+from counterflow.predicate.types import INTEGER_BITS, integer_range
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN
+from counterflow.windows.vectors import kernel_dtype
 
-ARGUMENT_BITS = 31  # integers of at most so many bits are arguments; the range of larger ones must be known
+ARGUMENT_BITS = 31  # integers of no more bits are arguments; the range of larger ones must be known
 NULL_BITS = 64  # columns of a side whose NULLs a kernel tells apart
 
 
@@ -49,16 +47,6 @@ class Value:
     scale: int = 0
 
 
-def column_dtype(type_: SqlType) -> np.dtype[Any] | None:
-    """How a kernel holds a column; None if it cannot."""
-    if type_.name in ("TINYINT", "SMALLINT", "INT", "DATE"):
-        return np.dtype(np.int32)
-    if type_.name == "BIGINT" or type_.is_timestamp or type_.is_decimal or type_.name.startswith("INTERVAL"):
-        return np.dtype(np.int64)
-    by_name = {"FLOAT": np.float32, "DOUBLE": np.float64, "BOOLEAN": np.uint8}
-    return np.dtype(by_name[type_.name]) if type_.name in by_name else None
-
-
 @dataclass
 class Accept:
     """The compiled part of a predicate."""
@@ -74,7 +62,7 @@ class Accept:
 
     @property
     def verdict(self) -> str:
-        """0 no, 1 yes, 2 unsure."""
+        """The expression for 0 no, 1 yes, 2 unsure."""
         return "uint8(accepted) + uint8(accepted & unsure)" if self.complete else "uint8(accepted) * uint8(2)"
 
     @property
@@ -83,7 +71,7 @@ class Accept:
 
 
 def compile_predicate(predicate: Expression, nullable: bool, narrow: bool = False) -> Accept:
-    """What can be compiled of a predicate; `nullable` if any of its columns holds a NULL.
+    """Return what can be compiled of a predicate; `nullable` if any of its columns holds a NULL.
 
     `narrow` leaves out what has a DECIMAL of more than 64 bits, whatever its values are.
     """
@@ -145,7 +133,7 @@ class _Writer:
         return value
 
     def value(self, expression: Expression) -> Value:
-        """Written once; but whoever uses it again has its doubts too."""
+        """Write an expression once; but whoever uses it again has its doubts too."""
         if expression in self.written:
             value, doubts = self.written[expression]
             self.doubts += doubts
@@ -161,7 +149,7 @@ class _Writer:
         return value
 
     def _column(self, column: Column) -> Value:
-        dtype = column_dtype(column.type)
+        dtype = kernel_dtype(column.type)
         if dtype is None:
             raise NotCompilable(str(column))
         name = self.names.get(column, "c")
@@ -184,7 +172,7 @@ class _Writer:
 
     def _literal(self, literal: Literal) -> Value:
         value, type_ = literal.value, literal.type
-        if value is None or column_dtype(type_) is None:
+        if value is None or kernel_dtype(type_) is None:
             raise NotCompilable(str(literal))
         if type_.name == "BOOLEAN":
             return Value(str(bool(value)), None, "bool")
@@ -215,12 +203,12 @@ class _Writer:
         raise NotCompilable(str(call))
 
     def _both(self, *values: Value) -> str | None:
-        """The validity of what is NULL if any of these is."""
+        """Return the validity of what is NULL if any of these is."""
         names = list(dict.fromkeys(v.valid for v in values if v.valid is not None))
         return None if not names else names[0] if len(names) == 1 else self.assign(" & ".join(names))
 
     def _and_or(self, call: Call) -> Value:
-        """Three-valued: a false (or, for OR, true) operand decides, whatever the others are."""
+        """Write AND or OR of three values: a false (or, for OR, true) operand decides, whatever the others are."""
         operands = [self.boolean(arg) for arg in call.args]
         joint, decisive = ("&", "not {0}") if call.op == "and" else ("|", "{0}")
         name = self.assign(f" {joint} ".join(v.name for v in operands))
@@ -234,7 +222,7 @@ class _Writer:
         return Value(name, valid, "bool")
 
     def _compare(self, op: str, a: Value, b: Value) -> str:
-        """Values compared, whatever the validity. NaN equals itself and is larger than any number."""
+        """Compare values, whatever the validity. NaN equals itself and is larger than any number."""
         if a.kind != b.kind:
             raise NotCompilable(op)
         if a.kind == "int" and a.scale != b.scale:
@@ -261,7 +249,7 @@ class _Writer:
         return replace(self._integer("*", value, Value(f"int64({factor})", None, "int", factor, factor)), scale=scale)
 
     def _integer(self, op: str, a: Value, b: Value) -> Value:
-        """Exact: where the operands' ranges allow an overflow, the estimate in floating point tells."""
+        """Compute exactly: where the operands' ranges allow an overflow, an estimate in floating point tells."""
         corners = [{"+": x + y, "-": x - y, "*": x * y}[op] for x in (a.low, a.high) for y in (b.low, b.high)]
         low, high = min(corners), max(corners)
         if low <= INT64_MIN or high > INT64_MAX:
@@ -346,7 +334,7 @@ class _Writer:
         raise NotCompilable(str(call))
 
     def real(self, call: Call, args: Sequence[Value]) -> Value:
-        """DOUBLE in, DOUBLE out, by the C library that the reference uses."""
+        """Write a function of DOUBLEs, by the C library that the reference uses."""
         if any(a.kind != "f8" for a in args):
             raise NotCompilable(str(call))
         operands = ", ".join(a.name for a in args)

@@ -3,15 +3,34 @@
 A row's bucket is given by the hash of its equality keys and by the grid cells of at most two band keys. Cells are
 numbered by a function that never decreases, so a row whose key lies between a probe's bounds is in a cell between
 the bounds' cells. Different cells may share a bucket: that costs candidates, never pairs.
+
+`append` and `probe` of every index have the same arguments:
+
+| argument                | meaning                                                                           |
+| ----------------------- | --------------------------------------------------------------------------------- |
+| `begin`, `end`          | which rows of the following arrays are meant (a probe begins at `status[AT]`)     |
+| `hashes`                | each row's hash of its equality keys                                              |
+| `keys`                  | the band keys, `keys[k, i]` for band k of row i                                   |
+| `usable`                | each row's NOWHERE, BY_KEY or ANYWHERE                                            |
+| `bands`                 | a row for each band, with the columns LOW to NAN_ROW_MEETS_ALL                    |
+| `columns`, `constants`  | the predicate's columns, and its numbers                                          |
+| `heads`                 | a word for each bucket, the last for rows that may match anything; sorted blocks: |
+|                         | the keys of the records                                                           |
+| `records`               | the stored rows: the predicate's columns, and what the index needs to find them   |
+| `pool`                  | the grid index's free memory in `records`, and its HAND                           |
+| `numbers`               | room for the buckets of the rows that are appended next                           |
+| `first_row`, `next_row` | the number of the oldest live row, and of row 0 of those that are appended        |
+| `oldest`, `newest`      | the first and the last row that each probe may meet                               |
+| `work`                  | room for a search; the hash index goes on from what is there                      |
+| `out_probe`, `out_row`  | the pairs: which probe, and the stored row's number                               |
+| `over`                  | the probes that the index does not help: they are to be scanned                   |
+| `status`                | where a search goes on, and what it found: the words AT to CHECKSUM               |
 """
 
 import numpy as np
 from numba import int64, njit, uint64
 
-# ---- holes: what stands here is only the meaning; `build` writes them
-
-OPTIONS, DIMENSIONS = {}, 2
-
+from counterflow.windows.compiled.templates.holes import *
 
 # ---- the text from here on is used as it stands
 
@@ -31,7 +50,7 @@ AT, FOUND, LEFT_OVER, UNSURE, WAITING, CANDIDATES, TOTAL, CHECKSUM = 0, 1, 2, 3,
 
 @njit(**OPTIONS)
 def mix(x):
-    """splitmix64's finaliser: every bit of the input moves every bit of the output."""
+    """Apply splitmix64's finaliser: every bit of the input moves every bit of the output."""
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
     return x ^ (x >> uint64(31))
@@ -39,6 +58,7 @@ def mix(x):
 
 @njit(**OPTIONS)
 def cell(value, per_unit):
+    """Return the number of the grid cell that a key is in."""
     scaled = np.floor(value * per_unit)
     if not scaled < CELL_LIMIT:
         return int64(CELL_LIMIT)
@@ -47,18 +67,19 @@ def cell(value, per_unit):
 
 @njit(**OPTIONS)
 def run_of(hashed, run, y):
-    """Where the buckets begin of a run of cells that follow each other on the first band key."""
+    """Return where the buckets of a run begin: of cells that follow each other on the first band key."""
     return mix(hashed ^ uint64(y) * uint64(0x9E3779B97F4A7C15) ^ uint64(run))
 
 
 @njit(**OPTIONS)
 def bucket(base, x, mask):
+    """Return the bucket of cell x in its run."""
     return int64((base + uint64(x & ((1 << RUN_BITS) - 1))) & uint64(mask))
 
 
 @njit(**OPTIONS)
-def place_row(hashed, keys, usable, bands, mask, i):
-    """The bucket of a row; the last one, which all probes visit, if it has no key or a NaN that may match anything."""
+def row_bucket(hashed, keys, usable, bands, mask, i):
+    """Return a row's bucket; the last, which all probes visit, if it has no key or a NaN that may match anything."""
     x, y = int64(0), int64(0)
     if usable[i] == ANYWHERE:
         return mask + 1
@@ -74,7 +95,7 @@ def place_row(hashed, keys, usable, bands, mask, i):
 
 @njit(**OPTIONS)
 def key_range(value, bands, k):
-    """Between what a stored key lies if low <= key - value <= high, rounding included.
+    """Return the least and the greatest stored key with low <= key - value <= high, rounding included.
 
     NaN is last in Spark's order: as a lower bound it leaves NaN alone, as an upper bound everything.
     """
@@ -90,13 +111,13 @@ def key_range(value, bands, k):
 
 @njit(**OPTIONS)
 def cell_range(value, bands, k):
-    """The cells between which such a key lies."""
+    """Return the first and the last cell in which such a key lies."""
     least, most = key_range(value, bands, k)
     return cell(least, bands[k, PER_UNIT]), cell(most, bands[k, PER_UNIT])
 
 
 @njit(**OPTIONS)
-def place_probe(hashed, keys, usable, bands, mask, wild, i, numbers, first):
+def probe_buckets(hashed, keys, usable, bands, mask, wild, i, numbers, first):
     """Write the buckets that a probe visits, none of them twice, and return how many; -1 if they are too many."""
     if usable[i] != BY_KEY:
         return 0 if usable[i] == NOWHERE else -1

@@ -1,4 +1,4 @@
-"""Template: the index of rows by band keys, alone or after equality keys.
+"""Template: the grid index, of rows by band keys, alone or after equality keys.
 
 A probe looks at several cells with several rows each. So a bucket keeps its rows' records (the predicate's columns
 and the row's number) side by side in one block, and a probe reads them in sequence. A full block drops the records
@@ -10,26 +10,12 @@ from numba import int32, int64, njit, uint32
 
 from counterflow.windows.compiled.intrinsics import prefetch
 from counterflow.windows.compiled.templates.buckets import *
+from counterflow.windows.compiled.templates.check_records import *
+from counterflow.windows.compiled.templates.holes import *
 
-# ---- holes: what stands here is only the meaning; `build` writes them
+# ---- holes: what stands here is only the meaning; `build` writes them, and those of `holes`
 
-APPEND, PROBE, ENTRY, LINE = None, None, {}, 5  # LINE: records in a cache line
-
-
-def accept(probe, stored, constants):
-    """Whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
-
-
-def probe_values(columns, i):
-    """The predicate's columns of one probing row."""
-
-
-def record_values(record):
-    """The predicate's columns of a record."""
-
-
-def fill(record, columns, i):
-    """Write the predicate's columns of a row into its record."""
+LINE = 5  # records in a cache line
 
 
 # ---- the text from here on is used as it stands
@@ -40,7 +26,7 @@ START_SHIFT = COUNT_BITS + CLASS_BITS
 COUNT_MASK, CLASS_MASK = (1 << COUNT_BITS) - 1, (1 << CLASS_BITS) - 1
 TIDY_MAX = 32  # records of a bucket that is tidied whenever a row comes; a larger one only when it is full
 HAND = 32  # in `pool`, after the first free unit and the free blocks of each class
-ROWS_PER_SWEEP = 8  # the hand moves one bucket for so many rows
+ROWS_PER_SWEEP = 8  # the rows for which the hand moves on by one bucket
 NEAR, FAR, SLOTS = 6, 16, 32  # how many rows ahead records and buckets are on their way, and places to note them
 VISITS_MAX = CELLS_MAX + 1
 FEW = 1024  # candidates of a probe that are always looked at one by one
@@ -48,7 +34,7 @@ FEW = 1024  # candidates of a probe that are always looked at one by one
 
 @njit(**OPTIONS)
 def allocate(pool, size_class, records):
-    """The start of a free block, in units, or -1 if there is none: then the pool must grow."""
+    """Return the start of a free block, in units, or -1 if there is none: then the pool must grow."""
     start = pool[size_class]
     if start >= 0:
         pool[size_class] = int64(records[start * UNIT].row) - 1
@@ -63,18 +49,20 @@ def allocate(pool, size_class, records):
 
 @njit(**OPTIONS)
 def release(pool, size_class, records, start):
+    """Put a block before the free ones of its class: the first record of each says where the next one starts."""
     records[start * UNIT].row = uint32(pool[size_class] + 1)
     pool[size_class] = start
 
 
 @njit(**OPTIONS)
 def expired(record, first_row):
+    """Return whether a record's row is before `first_row`; their numbers are compared in 32 bits."""
     return int32(record.row - uint32(first_row)) < 0
 
 
 @njit(**OPTIONS)
 def drop_expired(word, records, first_row):
-    """The bucket's word after the records before `first_row` are gone."""
+    """Drop the bucket's records before `first_row`, and return its new word."""
     begin, count = (word >> START_SHIFT) * UNIT, word & COUNT_MASK
     kept = 0
     for e in range(begin, begin + count):
@@ -86,7 +74,7 @@ def drop_expired(word, records, first_row):
 
 @njit(**OPTIONS)
 def move(word, size_class, start, pool, records):
-    """The bucket's word after its records are moved to another block."""
+    """Move the bucket's records to another block, and return its new word."""
     old_start, old_class, count = word >> START_SHIFT, (word >> COUNT_BITS) & CLASS_MASK, word & COUNT_MASK
     for k in range(count):
         records[start * UNIT + k] = records[old_start * UNIT + k]
@@ -97,7 +85,7 @@ def move(word, size_class, start, pool, records):
 
 @njit(**OPTIONS)
 def make_room(number, heads, pool, records, first_row):
-    """The word of a bucket whose block was full and now is not; -1 if the pool must grow first."""
+    """Make room in a bucket whose block is full; return its new word, or -1 if the pool must grow first."""
     word = heads[number]
     size_class = (word >> COUNT_BITS) & CLASS_MASK
     if size_class > 0:
@@ -131,11 +119,11 @@ def sweep(begin, end, heads, records, pool, first_row):
 
 @njit(APPEND, **ENTRY)
 def append(begin, end, hashes, keys, usable, bands, columns, heads, records, pool, numbers, first_row, next_row):
-    """Put rows into their buckets. Returns where it stopped: before `end` if the pool must grow."""
+    """Put rows into their buckets, and return where it stopped: before `end` if the pool must grow."""
     mask, placed = len(heads) - 2, begin
     for i in range(begin, end):
         while placed < min(i + FAR + 1, end):
-            numbers[placed % SLOTS] = place_row(hashes[placed], keys, usable, bands, mask, placed)
+            numbers[placed % SLOTS] = row_bucket(hashes[placed], keys, usable, bands, mask, placed)
             prefetch(heads, numbers[placed % SLOTS])
             placed += 1
         if i + NEAR < end:
@@ -166,39 +154,24 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
 
 @njit(PROBE, **ENTRY)
 def probe(
-    end,
-    hashes,
-    keys,
-    usable,
-    bands,
-    oldest,
-    newest,
-    columns,
-    constants,
-    heads,
-    records,
-    first_row,
-    chains,
-    out_probe,
-    out_row,
-    over,
-    status,
-):
-    """Pairs of probing rows and stored rows, these from the probe's `oldest` to its `newest`.
+    end, hashes, keys, usable, bands, oldest, newest, columns, constants,
+    heads, records, first_row, work, out_probe, out_row, over, status,
+):  # fmt: skip
+    """Find the pairs of probing rows with stored rows from the probe's `oldest` to its `newest`.
 
     Stops when the output is full, to go on later. Probes that would visit too many buckets, or find there more than
     an eighth of what a scan looks at, go to `over`.
     """
     mask = len(heads) - 2
     wild = heads[mask + 1] != 0
-    numbers, visits = chains[0], chains[1]
+    numbers, visits = work[0], work[1]
     found, left_over, unsure = status[FOUND], status[LEFT_OVER], status[UNSURE]
     candidates = status[CANDIDATES]
     placed = fetched = status[AT]
     for p in range(status[AT], end):
         while placed < min(p + FAR + 1, end):  # the buckets of the probes ahead
             slot = placed % SLOTS
-            count = place_probe(hashes[placed], keys, usable, bands, mask, wild, placed, numbers, slot * VISITS_MAX)
+            count = probe_buckets(hashes[placed], keys, usable, bands, mask, wild, placed, numbers, slot * VISITS_MAX)
             for v in range(slot * VISITS_MAX, slot * VISITS_MAX + count):
                 prefetch(heads, numbers[v])
             visits[slot] = count
@@ -229,14 +202,9 @@ def probe(
         for v in range(first, first + visits[p % SLOTS]):
             word = heads[numbers[v]]
             begin = (word >> START_SHIFT) * UNIT
-            for e in range(begin, begin + (word & COUNT_MASK)):
-                record = records[e]
-                verdict = accept(values, record_values(record), constants)
-                age = int64(uint32(record.row - uint32(base)))
-                holds = int64(verdict != 0) & int64(age <= span)
-                out_probe[found] = p  # always written, kept only if it holds: no branch to mispredict
-                out_row[found] = base + age
-                found += holds
-                unsure |= holds & int64(verdict >> 1)
+            found, unsure = check_records(
+                begin, begin + (word & COUNT_MASK), p, values, base, span, records, constants,
+                out_probe, out_row, found, unsure,
+            )  # fmt: skip
     status[AT], status[FOUND], status[LEFT_OVER], status[UNSURE] = end, found, left_over, unsure
     status[WAITING], status[CANDIDATES] = 0, candidates

@@ -1,4 +1,4 @@
-"""Template: the index of rows by equality keys.
+"""Template: the hash index, of rows by equality keys.
 
 The live rows lie in a ring of records: the predicate's columns, and how far back the previous record of the same
 bucket is. A bucket knows its newest record, so its records form a chain from new to old, and a walk ends at the
@@ -12,27 +12,7 @@ from numba import int64, njit
 
 from counterflow.windows.compiled.intrinsics import prefetch
 from counterflow.windows.compiled.templates.buckets import *
-
-# ---- holes: what stands here is only the meaning; `build` writes them
-
-APPEND, PROBE, ENTRY = None, None, {}
-
-
-def accept(probe, stored, constants):
-    """Whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
-
-
-def probe_values(columns, i):
-    """The predicate's columns of one probing row."""
-
-
-def record_values(record):
-    """The predicate's columns of a record."""
-
-
-def fill(record, columns, i):
-    """Write the predicate's columns of a row into its record."""
-
+from counterflow.windows.compiled.templates.holes import *
 
 # ---- the text from here on is used as it stands
 
@@ -47,13 +27,13 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
     ring, mask = len(records) - 1, len(heads) - 2
     for i in range(begin, end):
         if i + AHEAD < end:
-            prefetch(heads, place_row(hashes[i + AHEAD], keys, usable, bands, mask, i + AHEAD))
+            prefetch(heads, row_bucket(hashes[i + AHEAD], keys, usable, bands, mask, i + AHEAD))
         row = next_row + i
         record = records[row & ring]
         record.back = 0
         fill(record, columns, i)
         if usable[i]:
-            number = place_row(hashes[i], keys, usable, bands, mask, i)
+            number = row_bucket(hashes[i], keys, usable, bands, mask, i)
             back = row - heads[number]
             if back < LINK_MAX:
                 record.back = back
@@ -63,39 +43,24 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
 
 @njit(PROBE, **ENTRY)
 def probe(
-    end,
-    hashes,
-    keys,
-    usable,
-    bands,
-    oldest,
-    newest,
-    columns,
-    constants,
-    heads,
-    records,
-    first_row,
-    chains,
-    out_probe,
-    out_row,
-    over,
-    status,
-):
-    """Pairs of probing rows and stored rows, these from the probe's `oldest` to its `newest`.
+    end, hashes, keys, usable, bands, oldest, newest, columns, constants,
+    heads, records, first_row, work, out_probe, out_row, over, status,
+):  # fmt: skip
+    """Find the pairs of probing rows with stored rows from the probe's `oldest` to its `newest`.
 
-    `chains` holds, for each chain that is followed, the probe and the row it has come to: so the call can stop
+    `work` holds, for each chain that is followed, the probe and the row it has come to: so the call can stop
     when the output is full and go on later. Probes that would visit too many buckets go to `over`.
     """
     ring, mask = len(records) - 1, len(heads) - 2
     wild = heads[mask + 1] >= first_row
-    numbers, owners, rows = chains[0], chains[1], chains[2]
+    numbers, owners, rows = work[0], work[1], work[2]
     found, left_over, unsure, waiting = status[FOUND], status[LEFT_OVER], status[UNSURE], status[WAITING]
     p, candidates = status[AT], status[CANDIDATES]
     while p < end or waiting > 0:
         if waiting == 0:
             stop = min(p + PROBES_AT_ONCE, end)
             for i in range(p, stop):
-                visits = place_probe(hashes[i], keys, usable, bands, mask, wild, i, numbers, waiting)
+                visits = probe_buckets(hashes[i], keys, usable, bands, mask, wild, i, numbers, waiting)
                 if visits < 0:
                     over[left_over] = i
                     left_over += 1

@@ -4,93 +4,57 @@ The byte is the low end of the key's grid cell: a row whose key is in the band h
 so no pair is lost, and nearly all other rows are rejected 32 or 64 at a time.
 """
 
-from numba import int64, njit, uint8
+from numba import njit, uint8
 
 from counterflow.windows.compiled.templates.buckets import *
+from counterflow.windows.compiled.templates.check_rows import *
+from counterflow.windows.compiled.templates.holes import *
 
-# ---- holes: what stands here is only the meaning; `build` writes them
+# ---- holes: what stands here is only the meaning; `build` writes them, and those of `holes`
 
-SCAN, CODES, CODE_RANGES = None, None, None
-
-
-def accept(probe, stored, constants):
-    """Whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
-
-
-def probe_values(columns, i):
-    """The predicate's columns of one probing row."""
-
-
-def row_values(columns, i):
-    """The predicate's columns of one stored row."""
+CODES, CODE_RANGES = None, None  # signatures
 
 
 def group_may_match(codes, lower, width, p, j):
-    """Whether any of GROUP rows from j on has bytes that probe p looks for."""
+    """Return whether any of GROUP rows from j on has bytes that probe p looks for."""
 
 
 def piece_may_match(codes, lower, width, p, j):
-    """The same of PIECE rows."""
+    """Return the same of PIECE rows."""
 
 
 def mark_group(codes, lower, width, p, j, marks):
-    """Which of them."""
+    """Mark those of GROUP rows from j on that have them."""
 
 
 # ---- the text from here on is used as it stands
 
 GROUP, PIECE, BLOCK = 512, 32, 8192
-AT_BLOCK = 2  # in `status`, besides those of `places`
+AT_BLOCK = 2  # in `status`, besides those of `buckets`
 
 
 @njit(CODES, **OPTIONS)
 def codes_of(keys, bands, k, out):
-    """The bytes of stored rows."""
+    """Write the bytes of stored rows."""
     for i in range(len(out)):
         out[i] = uint8(cell(keys[k, i], bands[k, PER_UNIT]) & 255)
 
 
 @njit(CODE_RANGES, **OPTIONS)
 def code_ranges(keys, bands, k, lower, width):
-    """The bytes that each probe looks for: from `lower` on, so many."""
+    """Write which bytes each probe looks for: from `lower` to `lower + width`."""
     for i in range(len(lower)):
         first, last = cell_range(keys[k, i], bands, k)
         lower[i] = uint8(first & 255)
         width[i] = uint8(min(max(last - first, 0), 255))
 
 
-@njit(**OPTIONS)
-def check_rows(begin, end, values, base, p, columns, constants, out_probe, out_row, found, unsure):
-    for k in range(begin, end):
-        verdict = accept(values, row_values(columns, k), constants)
-        holds = int64(verdict != 0)
-        out_probe[found] = p  # always written, kept only if it holds
-        out_row[found] = base + k
-        found += holds
-        unsure |= holds & int64(verdict >> 1)
-    return found, unsure
-
-
 @njit(SCAN, **OPTIONS)
 def scan(
-    chosen,
-    begins,
-    ends,
-    codes,
-    lower,
-    width,
-    probing,
-    base,
-    count,
-    columns,
-    constants,
-    marks,
-    words,
-    out_probe,
-    out_row,
-    status,
-):
-    """The chosen probes against the rows from their `begins` to their `ends`; `words` are the `marks`."""
+    chosen, begins, ends, codes, lower, width, probing, base, count, columns, constants,
+    marks, words, out_probe, out_row, status,
+):  # fmt: skip
+    """Do what `scan` of the template `scan` does, with the rows' bytes for keys; `words` are the `marks`, by eights."""
     found, unsure, first_probe = status[FOUND], status[UNSURE], status[AT]
     for block in range(status[AT_BLOCK], count, BLOCK):
         for c in range(first_probe, len(chosen)):

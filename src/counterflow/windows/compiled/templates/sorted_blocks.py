@@ -1,4 +1,4 @@
-"""Template: the merge join of sorted basic blocks (handshake join's first report, Section 5).
+"""Template: the sorted blocks, for a merge join as in handshake join's first report (Section 5).
 
 Rows stay in the order in which they came, in basic blocks; within a block they are sorted by the first band key. A
 batch of probes is sorted by where their bands begin, and then merged with each block of the window:
@@ -14,26 +14,12 @@ import numpy as np
 from numba import int64, njit, uint32
 
 from counterflow.windows.compiled.templates.buckets import *
+from counterflow.windows.compiled.templates.check_records import *
+from counterflow.windows.compiled.templates.holes import *
 
-# ---- holes: what stands here is only the meaning; `build` writes them
+# ---- holes: what stands here is only the meaning; `build` writes them, and those of `holes`
 
-APPEND, PROBE, ENTRY, BASIC_BLOCK = None, None, {}, 128  # BASIC_BLOCK: rows in a block
-
-
-def accept(probe, stored, constants):
-    """Whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
-
-
-def probe_values(columns, i):
-    """The predicate's columns of one probing row."""
-
-
-def record_values(record):
-    """The predicate's columns of a record."""
-
-
-def fill(record, columns, i):
-    """Write the predicate's columns of a row into its record."""
+BASIC_BLOCK = 128  # rows in a block
 
 
 # ---- the text from here on is used as it stands
@@ -48,13 +34,13 @@ AT_BLOCK, AT_HIT = 6, 7  # in `status`: where a search goes on
 
 @njit(**OPTIONS)
 def block_at(block, heads):
-    """Where a block begins. There is one more than the window needs, so a new one overwrites none that is in use."""
+    """Return where a block begins. There is one more than the window needs: a new one overwrites none in use."""
     return block % (len(heads) // PLACES) * PLACES
 
 
 @njit(**OPTIONS)
 def finite(value):
-    """In the same order, with NaN last, as Spark has it. Ends that become equal cost candidates, never pairs."""
+    """Return a finite key in the same order, NaN last as in Spark. Ends that become equal cost candidates, no pairs."""
     return LARGEST if np.isnan(value) else min(max(value, -LARGEST), LARGEST)
 
 
@@ -85,7 +71,7 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
 
 @njit(**OPTIONS)
 def sort_probes(begin, end, keys, usable, bands, oldest, newest, order, lower, upper):
-    """Those probes that can match, with their bands, sorted by where these begin (Shell's sort); returns how many."""
+    """Write the probes that can match and their bands, sorted by where these begin (Shell's sort); return how many."""
     n = 0
     for p in range(begin, end):
         if usable[p] == NOWHERE or newest[p] < oldest[p]:
@@ -110,7 +96,7 @@ def sort_probes(begin, end, keys, usable, bands, oldest, newest, order, lower, u
 
 @njit(**OPTIONS)
 def blocks_of(order, n, oldest, newest):
-    """The first and the last block in which a probe's window has rows."""
+    """Return the first and the last block in which a probe's window has rows."""
     first, last = int64(0), int64(-1)
     for c in range(n):
         p = order[c]
@@ -121,7 +107,7 @@ def blocks_of(order, n, oldest, newest):
 
 @njit(**OPTIONS)
 def merge(a, b, n, block_keys, lower, upper, hits):
-    """Note which bands have rows in the blocks at `a` and `b`, and the first of them; returns how many.
+    """Note which bands have rows in the blocks at `a` and `b`, and the first of these rows; return how many bands.
 
     In each step a block's cursor over the rows or its cursor over the bands moves on, without a branch to mispredict;
     two blocks are merged side by side, because a step has to wait for the one before it.
@@ -140,7 +126,7 @@ def merge(a, b, n, block_keys, lower, upper, hits):
 
 @njit(**OPTIONS)
 def bisect(a, n, block_keys, lower, upper, hits, found):
-    """The same for one block, from the place `found` of the hits on; all bands, if a row may match anything."""
+    """Do the same for one block, from place `found` of the hits on; note all bands if a row may match anything."""
     everyone = int64(block_keys[a] == -np.inf)
     for c in range(n):
         at, length = a, BASIC_BLOCK
@@ -153,47 +139,17 @@ def bisect(a, n, block_keys, lower, upper, hits, found):
     return found
 
 
-@njit(**OPTIONS)
-def check(begin, end, p, values, base, span, records, constants, out_probe, out_row, found, unsure):
-    """The whole predicate, and the probe's window, on the records of a block from `begin` to `end`."""
-    for e in range(begin, end):
-        record = records[e]
-        verdict = accept(values, record_values(record), constants)
-        age = int64(uint32(record.row - uint32(base)))
-        holds = int64(verdict != 0) & int64(age <= span)
-        out_probe[found] = p
-        out_row[found] = base + age
-        found += holds
-        unsure |= holds & int64(verdict >> 1)
-    return found, unsure
-
-
 @njit(PROBE, **ENTRY)
 def probe(
-    end,
-    hashes,
-    keys,
-    usable,
-    bands,
-    oldest,
-    newest,
-    columns,
-    constants,
-    heads,
-    records,
-    first_row,
-    chains,
-    out_probe,
-    out_row,
-    over,
-    status,
-):
-    """Pairs of probing rows and stored rows, these from the probe's `oldest` to its `newest`.
+    end, hashes, keys, usable, bands, oldest, newest, columns, constants,
+    heads, records, first_row, work, out_probe, out_row, over, status,
+):  # fmt: skip
+    """Find the pairs of probing rows with stored rows from the probe's `oldest` to its `newest`.
 
     Stops when the output is full, to go on later: the probes are then sorted again, to the same order.
     """
-    block_keys, numbers = heads.view(np.float64), chains.view(np.float64)
-    hits, order, lower, upper = chains[0], chains[1, BATCH + 1 :], numbers[1], numbers[2]
+    block_keys, numbers = heads.view(np.float64), work.view(np.float64)
+    hits, order, lower, upper = work[0], work[1, BATCH + 1 :], numbers[1], numbers[2]
     found, unsure = status[FOUND], status[UNSURE]
     for begin in range(status[AT], end, BATCH):
         n = sort_probes(begin, min(begin + BATCH, end), keys, usable, bands, oldest, newest, order, lower, upper)
@@ -215,7 +171,7 @@ def probe(
                 p = order[c]
                 values, base, span = probe_values(columns, p), oldest[p], newest[p] - oldest[p]
                 while block_keys[anywhere] == -np.inf:
-                    found, unsure = check(
+                    found, unsure = check_records(
                         anywhere, anywhere + 1, p, values, base, span, records, constants,
                         out_probe, out_row, found, unsure,
                     )  # fmt: skip
@@ -223,7 +179,7 @@ def probe(
                 after = at
                 while block_keys[after] <= upper[c]:
                     after += 1
-                found, unsure = check(
+                found, unsure = check_records(
                     at, after, p, values, base, span, records, constants, out_probe, out_row, found, unsure
                 )
             status[AT_HIT] = 0

@@ -1,0 +1,26 @@
+"""The names that `build` writes into a module before its templates; what stands here is only their meaning."""
+
+OPTIONS, INLINED, SPLICED = {}, {}, {}  # of compiled functions; `build` says what they are
+DIMENSIONS = 2  # band keys of the index
+APPEND, PROBE, SCAN = None, None, None  # signatures
+ENTRY = {}  # options of `append` and `probe`: INLINED where compiled code calls them, OPTIONS where Python does
+
+
+def accept(probe, stored, constants):
+    """Return whether the pair satisfies the predicate: 0 no, 1 yes, 2 if that takes more than compiled code."""
+
+
+def probe_values(columns, i):
+    """Return the predicate's columns of one probing row."""
+
+
+def row_values(columns, i):
+    """Return the predicate's columns of one stored row."""
+
+
+def record_values(record):
+    """Return the predicate's columns of a record."""
+
+
+def fill(record, columns, i):
+    """Write the predicate's columns of a row into its record."""

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from counterflow.engines.local.core import Core
-from counterflow.engines.local.intake import End, Intake
-from counterflow.engines.local.merging import BEGINNING, Merging
+from counterflow.engines.local.input.intake import End, Intake
+from counterflow.engines.local.input.streams import Watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.stamping import Mark, Stamping, Step
-from counterflow.engines.local.streams import Watermark
+from counterflow.engines.local.order import BEGINNING, Merging
+from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 

@@ -1,26 +1,27 @@
-"""From several streams, each out of order up to its delay, to one order: watermarks, late rows, and what is due.
+"""The total order: from several streams, each out of order up to its delay, to one sequence of rows that are due.
 
 A source's *frontier* is the first time at which it may still send a row: its watermark and one tick. That of the
 join is the least of all sources that have not ended. A row before the join's frontier is late; the others wait until
 the frontier has passed them. A source's watermark is just below its newest time minus its delay, so its frontier is
 that very time: a row exactly that far behind is on time. A source in order is one with a delay of zero (equal times
 may follow), except that a row that goes back is an error.
+
+Rows that come out of order wait in sorted runs, and so do results that are found out of order.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from counterflow.engines.local.runs import batch_runs
-from counterflow.engines.local.sources import Source
-from counterflow.engines.local.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
+from counterflow.engines.local.input.sources import Source
+from counterflow.engines.local.input.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
@@ -29,6 +30,11 @@ from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
 Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times
+RowsT = TypeVar("RowsT")
+SPARSE = 4  # a run of whose rows only one in so many is left is copied, so that the others' memory is freed
+
+
+# --- rows that wait
 
 
 class Waiting(Protocol):
@@ -78,6 +84,120 @@ class InOrder:
                 break
             due.append((times, batch))
         return due
+
+
+@dataclass
+class _Run(Generic[RowsT]):
+    keys: Array
+    rows: RowsT
+    first: int = 0  # the ones before are taken
+
+    def __len__(self) -> int:
+        return len(self.keys) - self.first
+
+
+class Runs(Generic[RowsT]):
+    """Sorted runs: rows that come out of order, taken out in order.
+
+    Each batch is a run, sorted by its key; neighbouring runs are merged such that each is at least twice as long as
+    the next. So there are few of them, each row is moved a logarithmic number of times, and what is due is a prefix of
+    each run. Merging is stable and joins only neighbours, so rows with equal keys stay in the order of their arrival.
+
+    `concat`, `pick` and `cut` do with rows of this kind what their names say.
+    """
+
+    def __init__(
+        self,
+        concat: Callable[[list[RowsT]], RowsT],
+        pick: Callable[[RowsT, Array], RowsT],
+        cut: Callable[[RowsT, int, int], RowsT],
+    ) -> None:
+        self._concat, self._pick, self._cut = concat, pick, cut
+        self._runs: list[_Run[RowsT]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    @property
+    def least(self) -> int | None:
+        return min((int(run.keys[run.first]) for run in self._runs), default=None)
+
+    def add(self, keys: Array, rows: RowsT) -> None:
+        """Rows in any order."""
+        if not len(keys):
+            return
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys, rows = keys[order], self._pick(rows, order)
+        self._runs.append(_Run(keys, rows))
+        self._merge()
+
+    def take(self, bound: int, inclusive: bool = False) -> list[tuple[Array, RowsT]]:
+        """What has a key below the bound (or equal to it): sorted pieces, at equal keys the earlier arrivals first."""
+        pieces = []
+        for run in self._runs:
+            end = int(np.searchsorted(run.keys, bound, "right" if inclusive else "left"))
+            if end > run.first:
+                pieces.append((run.keys[run.first : end], self._cut(run.rows, run.first, end)))
+                run.first = end
+        if pieces:
+            self._runs = [run for run in self._runs if len(run)]
+            self._merge()
+        return pieces
+
+    def _merge(self) -> None:
+        runs = self._runs
+        i = len(runs) - 2
+        while i >= 0:
+            if len(runs[i]) < 2 * len(runs[i + 1]):
+                runs[i : i + 2] = [self._merged(runs[i], runs[i + 1])]
+                i = min(i, len(runs) - 2)
+            else:
+                i -= 1
+        for i, run in enumerate(runs):
+            if len(run) * SPARSE < len(run.keys):
+                runs[i] = _Run(run.keys[run.first :].copy(), self._concat([self._live(run)]))
+
+    def _merged(self, a: _Run[RowsT], b: _Run[RowsT]) -> _Run[RowsT]:
+        keys = np.concatenate([a.keys[a.first :], b.keys[b.first :]])
+        rows = self._concat([self._live(a), self._live(b)])
+        if a.keys[-1] <= b.keys[b.first]:
+            return _Run(keys, rows)
+        order = np.argsort(keys, kind="stable")
+        return _Run(keys[order], self._pick(rows, order))
+
+    def _live(self, run: _Run[RowsT]) -> RowsT:
+        return self._cut(run.rows, run.first, len(run.keys))
+
+
+def sorting(*keys: Array) -> Array | slice:
+    """What sorts rows by the last key, then by the one before: `np.lexsort`, unless they are sorted already."""
+    equal = np.ones(max(len(keys[0]) - 1, 0), bool)
+    for key in reversed(keys):
+        if (equal & (key[1:] < key[:-1])).any():
+            return np.lexsort(keys)
+        equal &= key[1:] == key[:-1]
+    return slice(None)
+
+
+def batch_runs() -> Runs[pa.RecordBatch]:
+    return Runs(
+        pa.concat_batches,
+        lambda batch, order: batch.take(pa.array(order)),
+        lambda batch, begin, end: batch.slice(begin, end - begin),
+    )
+
+
+def array_runs() -> Runs[Array]:
+    """Of two-dimensional arrays, whose columns are the rows."""
+    return Runs(
+        lambda parts: np.concatenate(parts, axis=1),
+        lambda rows, order: rows[:, order],
+        lambda rows, begin, end: rows[:, begin:end],
+    )
+
+
+# --- sources, merged
 
 
 class SourceProgress:

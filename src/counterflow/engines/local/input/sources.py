@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.dict_rows import REFUSALS, DictRows
-from counterflow.engines.local.files import file_batches, file_schema
-from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
-from counterflow.engines.local.tables import plain_schema, to_arrow
+from counterflow.engines.local.input.dict_rows import REFUSALS, DictRows
+from counterflow.engines.local.input.files import file_batches, file_schema
+from counterflow.engines.local.input.streams import Punctuation, Stream, Watermark, is_path
+from counterflow.engines.local.input.tables import as_table, plain_schema, to_arrow
 from counterflow.errors import ColumnError, InputError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
@@ -34,7 +34,7 @@ _FRAMES = ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame")
 _ENDED = getattr(queue, "ShutDown", queue.Empty)  # from Python 3.13 on
 
 
-class Columns:
+class SideColumns:
     """A side's schema, once it is known: all its sources have the same."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Source:
 
     finite = False  # a table: it can wait, so nothing of it is ever dropped
 
-    def __init__(self, stream: Stream, side: Side, label: str, columns: Columns) -> None:
+    def __init__(self, stream: Stream, side: Side, label: str, columns: SideColumns) -> None:
         self.side, self.label, self.columns = side, label, columns
         self.delay, self._data = stream.delay, _opened(stream.batches, label)
         # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
@@ -141,7 +141,7 @@ class Source:
 
     def _asynchronous(self, data: Any, stopped: Stopped) -> Given:
         """Wait for each next item in the event loop of the source, or in one that runs only meanwhile."""
-        from counterflow.engines.local.event_loops import CANCELLED, OwnLoop, TheirLoop  # asyncio takes its time
+        from counterflow.engines.local.input.event_loops import CANCELLED, OwnLoop, TheirLoop  # asyncio takes its time
 
         end = object()
 
@@ -232,7 +232,7 @@ class TableSource(Source):
 
     finite = True
 
-    def __init__(self, table: pa.Table, side: Side, label: str, columns: Columns) -> None:
+    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideColumns) -> None:
         super().__init__(Stream([table]), side, label, columns)
         self.table = table
         self.order_by: SideSpec | None = None  # set before it is read
@@ -250,12 +250,12 @@ class TableSource(Source):
                 self.rows_read += batch.num_rows
 
 
-def open_side(given: Any, side: Side) -> tuple[list[Source], Columns]:
+def open_side(given: Any, side: Side) -> tuple[list[Source], SideColumns]:
     """A side's sources: a stream, a joined stream or a table, or a list of them."""
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts:
         raise InputError(f"the {side} side is an empty list: give a stream, or a list of one or more")
-    columns = Columns()
+    columns = SideColumns()
     sources: list[Source] = []
     for number, part in enumerate(parts, 1):
         label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"
@@ -264,7 +264,7 @@ def open_side(given: Any, side: Side) -> tuple[list[Source], Columns]:
         if isinstance(part, Stream):
             sources.append(Source(part, side, label, columns))
         else:
-            sources.append(TableSource(_table(part, side), side, label, columns))
+            sources.append(TableSource(as_table(part, side), side, label, columns))
     return sources, columns
 
 
@@ -272,16 +272,6 @@ def is_stream(data: Any) -> bool:
     if isinstance(data, list | tuple):
         return any(map(is_stream, data))
     return isinstance(data, Stream) or _is_joined(data)
-
-
-def _table(data: Any, side: Side) -> pa.Table:
-    try:
-        table = to_arrow(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"the {side} input ({type(data).__name__}) cannot be converted to Arrow: {error}") from error
-    if table is None:
-        raise InputError(f"the {side} input is a {type(data).__name__}: make it a stream (cf.stream) or a table")
-    return table
 
 
 def _opened(data: Any, label: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.engines.local.tables import plain_schema
+from counterflow.engines.local.input.tables import plain_schema
 from counterflow.errors import InputError
 
 BATCH_ROWS = 1 << 16

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from counterflow.engines.local.sources import Item, Source
-from counterflow.engines.local.streams import Watermark
+from counterflow.engines.local.input.sources import Item, Source
+from counterflow.engines.local.input.streams import Watermark
 
 
 @dataclass(frozen=True)

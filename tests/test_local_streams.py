@@ -336,7 +336,7 @@ def test_hopeless_rows_do_not_wait():
 @given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=12), st.data())
 def test_sorted_runs_against_a_sorted_list(batches, data):
     """Oracle test of `Runs`: what is due comes once, in order of arrival at equal keys."""
-    from counterflow.engines.local.order import batch_runs, in_order
+    from counterflow.engines.local.order import batch_runs, merge_pieces
 
     runs, twin, number = batch_runs(), [], 0
     for keys in [*batches, []]:
@@ -348,7 +348,7 @@ def test_sorted_runs_against_a_sorted_list(batches, data):
         assert runs.least == min((k for k, _ in twin), default=None)
         due = sorted(row for row in twin if row[0] < bound + inclusive)
         twin = [row for row in twin if row not in due]
-        piece = in_order(runs.take(bound, inclusive))
+        piece = merge_pieces(runs.take(bound, inclusive))
         got = [] if piece is None else list(zip(piece[0].tolist(), piece[1]["n"].to_pylist(), strict=True))
         assert got == due
         assert len(runs) == len(twin)

@@ -1,4 +1,4 @@
-"""The output of `join`: a CSV or Parquet file, or stdout; and how the join is run meanwhile."""
+"""What `join` writes (a CSV or Parquet file, or stdout), its progress bar, and the same join on Spark."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def _check_free(output: str, target: Path, force: bool) -> None:
 
 
 def write_table(table: pa.Table, output: str, force: bool = False) -> None:
+    """Write the result where `--output` says; a file is whole, or as it was before."""
     if output == "-":
         _print_table(table)
         return
@@ -106,6 +107,7 @@ def progress() -> Iterator[Callable[[int, int, int], None]]:
 
 
 def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, **options: Any) -> pa.Table:
+    """Join two tables on a Spark in this process, and return the result."""
     from counterflow.engines.spark.session import local_session
 
     engine = cf.Spark(layout=layout)

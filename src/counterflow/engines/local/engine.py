@@ -1,6 +1,6 @@
 """The in-process engine's two entries: `join_tables` (Arrow in, Arrow out) and `join_streams`.
 
-Finite tables are joined here, at once; of streams, see `stream_join`.
+Finite tables are joined here, at once; streams in the threads of a `stream_join`.
 """
 
 from __future__ import annotations

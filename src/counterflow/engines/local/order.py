@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from counterflow.engines.local.input.sources import Source
-from counterflow.engines.local.input.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
+from counterflow.engines.local.input.streams import Watermark, delay_ticks, time_of, watermark_ticks
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
-from counterflow.windows.times import saturating_subtract, time_values
+from counterflow.windows.times import INT64, saturating_subtract, time_values
 from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
 Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times
 RowsT = TypeVar("RowsT")
-SPARSE = 4  # a run of whose rows only one in so many is left is copied, so that the others' memory is freed
+SPARSE = 4  # a run with less than a fourth of its rows left is copied, so that the others' memory is freed
 
 
 # --- rows that wait
@@ -50,7 +50,7 @@ class Waiting(Protocol):
     def take(self, bound: int, inclusive: bool = False) -> list[Piece]: ...
 
 
-class InOrder:
+class SortedQueue:
     """Rows that come in order wait without being moved."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Runs(Generic[RowsT]):
         return min((int(run.keys[run.first]) for run in self._runs), default=None)
 
     def add(self, keys: Array, rows: RowsT) -> None:
-        """Rows in any order."""
+        """Take rows in, in any order."""
         if not len(keys):
             return
         if (keys[1:] < keys[:-1]).any():
@@ -133,7 +133,7 @@ class Runs(Generic[RowsT]):
         self._merge()
 
     def take(self, bound: int, inclusive: bool = False) -> list[tuple[Array, RowsT]]:
-        """What has a key below the bound (or equal to it): sorted pieces, at equal keys the earlier arrivals first."""
+        """Take out sorted pieces with keys below the bound (or equal to it); earlier arrivals first among equals."""
         pieces = []
         for run in self._runs:
             end = int(np.searchsorted(run.keys, bound, "right" if inclusive else "left"))
@@ -171,7 +171,7 @@ class Runs(Generic[RowsT]):
 
 
 def sorting(*keys: Array) -> Array | slice:
-    """What sorts rows by the last key, then by the one before: `np.lexsort`, unless they are sorted already."""
+    """Return what sorts rows by the last key, then by the one before: `np.lexsort`, unless they are sorted already."""
     equal = np.ones(max(len(keys[0]) - 1, 0), bool)
     for key in reversed(keys):
         if (equal & (key[1:] < key[:-1])).any():
@@ -181,6 +181,7 @@ def sorting(*keys: Array) -> Array | slice:
 
 
 def batch_runs() -> Runs[pa.RecordBatch]:
+    """Return runs of Arrow batches."""
     return Runs(
         pa.concat_batches,
         lambda batch, order: batch.take(pa.array(order)),
@@ -189,7 +190,7 @@ def batch_runs() -> Runs[pa.RecordBatch]:
 
 
 def array_runs() -> Runs[Array]:
-    """Of two-dimensional arrays, whose columns are the rows."""
+    """Return runs of two-dimensional arrays, whose columns are the rows."""
     return Runs(
         lambda parts: np.concatenate(parts, axis=1),
         lambda rows, order: rows[:, order],
@@ -219,9 +220,10 @@ class SourceProgress:
         self.rows = 0
         self.newest = BEGINNING
         self._promised: int | None = None  # by the last watermark
-        self.waiting: Waiting = InOrder() if self.in_order else batch_runs()
+        self.waiting: Waiting = SortedQueue() if self.in_order else batch_runs()
 
     def times(self, batch: pa.RecordBatch) -> Array:
+        """Return the times of a batch's rows; a null is an error that names the source."""
         column = batch.column(self._column)
         if column.null_count:
             row = self.rows + int(pc.index(column.is_null(), True).as_py())
@@ -238,7 +240,7 @@ class SourceProgress:
             raise
 
     def accept(self, batch: pa.RecordBatch, others: int) -> pa.RecordBatch | None:
-        """Take a batch in, while the other sources' frontiers are at `others`; returns its late rows."""
+        """Take a batch in, while the other sources' frontiers are at `others`, and return its late rows."""
         times = self.times(batch)
         if not len(times):
             return None
@@ -267,12 +269,13 @@ class SourceProgress:
         return None
 
     def heartbeat(self, watermark: Watermark) -> None:
+        """Move the frontier past a watermark."""
         ticks = watermark_ticks(watermark.time, self.time_type, self.source.label)
         self._promised = ticks if self._promised is None else max(ticks, self._promised)
         self.frontier = max(self.frontier, min(ticks, END - 1) + 1)
 
     def _check_order(self, times: Array) -> None:
-        """In order, and nothing that a watermark has ruled out."""
+        """Raise an error for a row that goes back in time, or that a watermark has ruled out."""
         if times[0] >= self.frontier and not (times[1:] < times[:-1]).any():
             return
         reached = np.maximum.accumulate(np.concatenate([[self.newest], times]))[:-1]
@@ -316,34 +319,38 @@ class Merging:
         return min((source.frontier for source in self.sources if source.live), default=END)
 
     def wanted(self, rows_max: int) -> list[int]:
-        """Which sources to read from: the one all others wait for, and those that are not too far ahead of it."""
+        """Return the sources to read from: the one all others wait for, and those that are not too far ahead of it."""
         live = sorted(self.live, key=lambda source: (source.frontier, source.rank))
         return [source.rank for i, source in enumerate(live) if not i or len(source.waiting) < rows_max]
 
     def accept(self, rank: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Take a batch of a source in, and return its late rows."""
         others = min((s.frontier for s in self.sources if s.live and s.rank != rank), default=END)
         return self.sources[rank].accept(batch, others)
 
     def next_time(self, side: Side) -> int | None:
-        """A time before which no further row of this side will be due; None if there will be none at all."""
+        """Return a time before which no further row of this side will be due; None if there will be none at all."""
         own = [source for source in self.sources if source.source.side == side]
         sent = [source.frontier if source.in_order else self.frontier for source in own if source.live]
         waiting = [source.waiting.least for source in own]
         return min((time for time in (*sent, *waiting) if time is not None), default=None)
 
     def due(self) -> Due:
-        """At the frontier's own time, those rows are due too that come before all that may still be sent then."""
+        """Take out the rows that are due.
+
+        At the frontier's own time those are due, too, that come before all that may still be sent then.
+        """
         frontier = self.frontier
         first = min((s.rank for s in self.live if not s.in_order or s.frontier == frontier), default=len(self.sources))
         pieces: dict[Side, list[Piece]] = {"left": [], "right": []}
         for source in self.sources:
             if len(source.waiting):
                 pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
-        return Due(in_order(pieces["left"]), in_order(pieces["right"]))
+        return Due(merge_pieces(pieces["left"]), merge_pieces(pieces["right"]))
 
 
-def in_order(pieces: Iterable[Piece]) -> Piece | None:
-    """Pieces merged; at equal times the rows of the first piece come first."""
+def merge_pieces(pieces: Iterable[Piece]) -> Piece | None:
+    """Return sorted pieces as one; at equal times the rows of the first piece come first."""
     parts = list(pieces)
     if len(parts) < 2:
         return parts[0] if parts else None

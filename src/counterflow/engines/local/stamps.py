@@ -284,6 +284,7 @@ class Mark:
     dead_numbers: tuple[int, int]
 
     def dead(self, side: int) -> tuple[int, int]:
+        """Return a side's dead ordinal and dead number."""
         return self.dead_ordinals[side], self.dead_numbers[side]
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.cores import start_thread
-from counterflow.engines.local.core import Core, make_core
-from counterflow.engines.local.driver import SIDES, Driver, Inbox
+from counterflow.engines.local.core import SIDES, Core, make_core
+from counterflow.engines.local.driver import Driver, Inbox
 from counterflow.engines.local.input.intake import Intake
 from counterflow.engines.local.input.sources import SideColumns, Source, TableSource
 from counterflow.engines.local.input.streams import Punctuation, delay_ticks, time_of

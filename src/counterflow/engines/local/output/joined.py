@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.engines.local.driver import SIDES
+from counterflow.engines.local.core import SIDES
 from counterflow.engines.local.input.sources import running_loop
 from counterflow.engines.local.input.streams import Punctuation
 from counterflow.engines.local.output.shedding import StreamItem
@@ -63,7 +63,7 @@ class JoinedStream:
 
     @property
     def schema(self) -> pa.Schema:
-        """The result's columns. Waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
+        """The result's columns; waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
         if self._join.spec is None:
             self._check_loop()
             self._join.check_process()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from counterflow.code_sources import module_from_text
-from counterflow.engines.local import arrivals
+from counterflow.engines.local import stamps
 from counterflow.lab.replay import loaded
 from counterflow.lab.simulator.cases import Case, random_case
 from counterflow.lab.simulator.run_words import TOO_MUCH
@@ -106,7 +106,7 @@ def horizons_beyond_what_has_arrived(noticed: bool = False) -> Iterator[None]:
         return first_from(times + 1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrivals, "horizon_of", far)
+        patch.setattr(stamps, "horizon_of", far)
         if not noticed:
             patch.setattr(loaded, "check_horizons", lambda *batches: None)
         yield

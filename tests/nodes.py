@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
-from counterflow.engines.local.arrivals import arrivals_of
 from counterflow.engines.local.parallel import ParallelCore
+from counterflow.engines.local.stamps import stamp_tables
 from counterflow.engines.simulated.stepped_core import SteppedCore
 from counterflow.protocols import words as w
 from counterflow.protocols.feed import finish, progress
@@ -28,7 +28,7 @@ class Pairs:
         self.in_order, self.last = in_order, (-1, -1)
 
     def add(self, found):
-        left, right = self.arrivals.left.batch, self.arrivals.right.batch
+        left, right = self.arrivals.left, self.arrivals.right
         for le, ri in zip(found.left.tolist(), found.right.tolist(), strict=True):
             later_is_left = ri <= left.high[le]
             number, done = (le, self.complete[0]) if later_is_left else (ri, self.complete[1])
@@ -67,7 +67,7 @@ def feeding(core, arrivals, rng):
 def pairs_by_schedule(spec, left, right, design, seed):
     """The join under a schedule that the seed decides; nodes, driver and collector move in any order."""
     rng = random.Random(seed)
-    arrivals = arrivals_of(spec, left, right).numbered()
+    arrivals = stamp_tables(spec, left, right)
     core = SteppedCore(spec, design)
     pairs = Pairs(arrivals, core.in_order)
     source = feeding(core, arrivals, rng)
@@ -90,7 +90,7 @@ def pairs_by_schedule(spec, left, right, design, seed):
 
 def pairs_on_threads(spec, left, right, design, seed):
     rng = random.Random(seed)
-    arrivals = arrivals_of(spec, left, right).numbered()
+    arrivals = stamp_tables(spec, left, right)
     core = ParallelCore(spec, design)
     pairs = Pairs(arrivals, core.in_order)
 
@@ -117,7 +117,7 @@ def pairs_on_threads(spec, left, right, design, seed):
     finally:
         core.close()
         feeder.join()
-    assert progress(core.machine.m, w.LEFT) == len(arrivals.left.batch)
+    assert progress(core.machine.m, w.LEFT) == len(arrivals.left)
     return sorted(pairs.found)
 
 

@@ -123,10 +123,10 @@ SCHEMA = pa.schema({"x": pa.int64(), "t": pa.int64()})
 
 
 def batches(spec, n):
-    from counterflow.engines.local.arrivals import arrivals_of
+    from counterflow.engines.local.stamps import stamp_tables
 
     rows = pa.table([[n, n + 1], [n, n]], schema=SCHEMA)
-    arrivals = arrivals_of(spec, rows, rows)
+    arrivals = stamp_tables(spec, rows, rows)
     return arrivals.batch(0, arrivals.total)
 
 

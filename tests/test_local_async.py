@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import counterflow as cf
-from counterflow.engines.local import event_loops
+from counterflow.engines.local.input import event_loops
 from live import (
     ALL,
     LEFT,
@@ -146,7 +146,7 @@ def test_a_join_that_outlives_its_loop():
         failures = []
         consumer = threading.Thread(target=lambda: failures.append(error_of(lambda: list(joined))))
         consumer.start()
-        while not joined._run.intake.inside[0]:
+        while not joined._join.intake.inside[0]:
             await asyncio.sleep(0.001)
         return consumer, failures
 

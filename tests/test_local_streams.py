@@ -19,12 +19,12 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.engines.local.core import Found, SequentialCore
 from counterflow.engines.local.driver import Driver, Inbox
-from counterflow.engines.local.intake import End, Intake
-from counterflow.engines.local.merging import Due
-from counterflow.engines.local.results import make_results
-from counterflow.engines.local.sources import open_side
-from counterflow.engines.local.stamping import Stamping
-from counterflow.engines.local.streams import time_of, watermark_ticks
+from counterflow.engines.local.input.intake import End, Intake
+from counterflow.engines.local.input.sources import open_side
+from counterflow.engines.local.input.streams import time_of, watermark_ticks
+from counterflow.engines.local.order import Due
+from counterflow.engines.local.output.results import make_results
+from counterflow.engines.local.stamps import Stamping
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.reference import window_join as reference_join
 from counterflow.reference.table_rows import tuples_of
@@ -336,8 +336,7 @@ def test_hopeless_rows_do_not_wait():
 @given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=12), st.data())
 def test_sorted_runs_against_a_sorted_list(batches, data):
     """Oracle test of `Runs`: what is due comes once, in order of arrival at equal keys."""
-    from counterflow.engines.local.merging import in_order
-    from counterflow.engines.local.runs import batch_runs
+    from counterflow.engines.local.order import batch_runs, merge_pieces
 
     runs, twin, number = batch_runs(), [], 0
     for keys in [*batches, []]:
@@ -349,7 +348,7 @@ def test_sorted_runs_against_a_sorted_list(batches, data):
         assert runs.least == min((k for k, _ in twin), default=None)
         due = sorted(row for row in twin if row[0] < bound + inclusive)
         twin = [row for row in twin if row not in due]
-        piece = in_order(runs.take(bound, inclusive))
+        piece = merge_pieces(runs.take(bound, inclusive))
         got = [] if piece is None else list(zip(piece[0].tolist(), piece[1]["n"].to_pylist(), strict=True))
         assert got == due
         assert len(runs) == len(twin)

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.engines.local import joined as lifecycle
-from counterflow.engines.local import sources
-from counterflow.engines.local.intake import Intake
-from counterflow.engines.local.sources import open_side
+from counterflow.engines.local import stream_join as lifecycle
+from counterflow.engines.local.input import sources
+from counterflow.engines.local.input.intake import Intake
+from counterflow.engines.local.input.sources import open_side
 from live import (
     LEFT,
     NEAR,

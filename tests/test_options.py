@@ -23,7 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 import counterflow as cf
 from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
-from counterflow.engines.local import joined, parallel
+from counterflow.engines.local import parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark import engine as spark_engine
 from counterflow.spec.join_spec import build_spec
@@ -74,7 +74,7 @@ def seen(monkeypatch) -> SimpleNamespace:
             found.windows = options
             super().__init__(*args, **options)
 
-    class Intake(joined.Intake):
+    class Intake(stream_join.Intake):
         def __init__(self, sources, rows_max, shed):
             found.intake = SimpleNamespace(rows_max=rows_max, shed=shed)
             super().__init__(sources, rows_max, shed)
@@ -82,7 +82,7 @@ def seen(monkeypatch) -> SimpleNamespace:
     monkeypatch.setattr(parallel, "ParallelCore", core)
     monkeypatch.setattr(simulated_core, "SeededCore", core)
     monkeypatch.setattr(table_engine, "TwoWindows", Counted)
-    monkeypatch.setattr(joined, "Intake", Intake)
+    monkeypatch.setattr(stream_join, "Intake", Intake)
     return found
 
 

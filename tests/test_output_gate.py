@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from counterflow.engines.local.arrivals import arrivals_of
+from counterflow.engines.local.stamps import stamp_tables
 from counterflow.engines.simulated.stepped_core import SteppedCore
 from counterflow.protocols import scale_join
 from counterflow.protocols import words as w
@@ -64,7 +64,7 @@ def test_the_slowest_thread_can_always_add(slow, outbox_rows):
     left, right = table_of(rows), table_of(rows)
     spec = build_spec(left.schema, right.schema, where="l.k = r.k", time="ts", window=window_of("unbounded"))
     design = Design("scalejoin", 3, batch_rows=7, in_flight=16, outbox_rows=outbox_rows, ordered_output=True)
-    arrivals = arrivals_of(spec, left, right).numbered()
+    arrivals = stamp_tables(spec, left, right)
     core, pairs = SteppedCore(spec, design), Pairs(arrivals, in_order=True)
     source = feeding(core, arrivals, random.Random(slow))
     others, stuck = [k for k in range(3) if k != slow], 0
@@ -88,7 +88,7 @@ def test_a_thread_without_results_holds_nobody_back():
     left = table_of([(0, None, x, 0.0, "") for x in (1, 100, 100)])
     right = table_of([(1 + i, None, 1, 0.0, "") for i in range(9)])
     spec = build_spec(left.schema, right.schema, where="l.x = r.x", time="ts", window=window_of("unbounded"))
-    arrivals = arrivals_of(spec, left, right).numbered()
+    arrivals = stamp_tables(spec, left, right)
     core = SteppedCore(spec, Design("scalejoin", 3, ordered_output=True))
     core.driver.offer(*arrivals.batch(0, arrivals.total))
     assert core.driver.push()
@@ -106,7 +106,7 @@ def test_batches_with_many_results_become_smaller():
     left, right = table_of(rows), table_of(rows)
     spec = build_spec(left.schema, right.schema, where="l.k = r.k", time="ts", window=window_of("unbounded"))
     design = Design("scalejoin", 2, batch_rows=64, in_flight=512, outbox_rows=512, ordered_output=True)
-    arrivals = arrivals_of(spec, left, right).numbered()
+    arrivals = stamp_tables(spec, left, right)
     core, pairs = SteppedCore(spec, design), Pairs(arrivals, in_order=True)
     source, most = feeding(core, arrivals, random.Random(1)), 0
     while not core.finished:

@@ -7,9 +7,9 @@ Importing this package starts no JVM and compiles nothing.
 """
 
 from counterflow.api import explain, query_metrics, window_join
-from counterflow.engines.local.joined import JoinedStream
+from counterflow.engines.local.input.streams import Punctuation, Stream, stream, watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.streams import Punctuation, Stream, stream, watermark
+from counterflow.engines.local.output.joined import JoinedStream
 from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import (

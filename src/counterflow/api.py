@@ -6,11 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from counterflow.engines.local.engine import join_tables
-from counterflow.engines.local.joined import join_streams
+from counterflow.engines.local.engine import join_streams, join_tables
+from counterflow.engines.local.input.sources import is_stream, open_side
+from counterflow.engines.local.input.tables import side_table
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.sources import is_stream, open_side
-from counterflow.engines.local.tables import as_table
 from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import InputError, OptionError, UnsupportedError
@@ -70,7 +69,7 @@ def window_join(
     local = _local_engine(engine)
     if is_stream(left) or is_stream(right):
         return join_streams(left, right, options, _for_streams(local))
-    left_table, right_table = as_table(left, "left"), as_table(right, "right")
+    left_table, right_table = side_table(left, "left"), side_table(right, "right")
     spec = build_spec(left_table.schema, right_table.schema, **options)
     _check_for_tables(local)
     if isinstance(local, Simulated):
@@ -111,7 +110,7 @@ def explain(
 
 def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
     if not streaming:
-        return as_table(data, side).schema
+        return side_table(data, side).schema
     columns = open_side(data, side)[1]
     if columns.schema is None:
         raise InputError(f"the {side} stream's columns are known from its first batch on: name them with schema=")

@@ -1,8 +1,11 @@
-"""The cores that this process may use, and which of them a thread runs on."""
+"""The cores that this process may use, which of them a thread runs on, and threads that the system may refuse."""
 
 from __future__ import annotations
 
 import os
+import threading
+
+from counterflow.errors import UnsupportedError
 
 
 def usable_cores() -> list[int]:
@@ -16,3 +19,14 @@ def pin_thread(k: int) -> None:
         os.sched_setaffinity(0, {cores[k % len(cores)]})
     except (AttributeError, OSError):
         pass
+
+
+def start_thread(thread: threading.Thread, needs_it: str, advice: str = "use fewer threads") -> None:
+    """Start a thread, or raise an error that says who needs it and what to do."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"the {needs_it} needs another thread, and the system starts no more ({error}): {advice}, or raise its "
+            "limit (ulimit -u)"
+        ) from error

@@ -1,4 +1,4 @@
-"""Files in and out: CSV and Parquet as Arrow tables."""
+"""What `join` writes (a CSV or Parquet file, or stdout), its progress bar, and the same join on Spark."""
 
 from __future__ import annotations
 
@@ -19,42 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import counterflow as cf
 from counterflow.cli.terminal import notes, plain
-from counterflow.errors import InputError, OptionError
-
-
-def read_table(path: Path, side: str) -> pa.Table:
-    with _readable(path, side) as is_csv:
-        table = pa.csv.read_csv(path) if is_csv else pa.parquet.read_table(path)
-        _check_names(table.schema)
-        return table
-
-
-def read_schema(path: Path, side: str) -> pa.Schema:
-    """Return the columns only: a Parquet footer's, or those of a CSV's first block."""
-    with _readable(path, side) as is_csv:
-        if not is_csv:
-            return pa.parquet.read_schema(path)
-        with pa.csv.open_csv(path) as reader:
-            _check_names(reader.schema)
-            return reader.schema
-
-
-@contextmanager
-def _readable(path: Path, side: str) -> Iterator[bool]:
-    """Say whether it is a CSV; whatever is wrong with the file is an `InputError`."""
-    try:
-        if not path.exists():
-            raise InputError(f"the {side} input {path} does not exist")
-        if path.suffix.lower() not in (".csv", ".parquet"):
-            raise InputError(f"the {side} input {path} is neither .csv nor .parquet")
-        yield path.suffix.lower() == ".csv"
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a header that is not UTF-8
-        raise InputError(f"cannot read the {side} input {path}: {error}") from error
-
-
-def _check_names(schema: pa.Schema) -> None:
-    """Decode all names, which raises an error where they are not UTF-8: Arrow does so only when they are asked for."""
-    len(schema.names)
+from counterflow.errors import OptionError
 
 
 def check_output(output: str, inputs: tuple[Path, ...], force: bool) -> None:
@@ -94,6 +59,7 @@ def _check_free(output: str, target: Path, force: bool) -> None:
 
 
 def write_table(table: pa.Table, output: str, force: bool = False) -> None:
+    """Write the result where `--output` says; a file is whole, or as it was before."""
     if output == "-":
         _print_table(table)
         return
@@ -141,6 +107,7 @@ def progress() -> Iterator[Callable[[int, int, int], None]]:
 
 
 def join_on_spark(left: pa.Table, right: pa.Table, *, layout: str, **options: Any) -> pa.Table:
+    """Join two tables on a Spark in this process, and return the result."""
     from counterflow.engines.spark.session import local_session
 
     engine = cf.Spark(layout=layout)

@@ -16,6 +16,7 @@ from counterflow.cli import bench, files
 from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate
 from counterflow.cli.terminal import complain, interruptible, notes, plain, say
+from counterflow.engines.local.input.files import file_schema, file_table
 from counterflow.errors import CounterflowError, OptionError
 
 app = typer.Typer(
@@ -97,7 +98,7 @@ def join(
     check_engine(engine, layout)
     files.check_output(output, (left, right), force)
     options = join_options(where, time, window, how, suffix, ordered)
-    tables = files.read_table(left, "left"), files.read_table(right, "right")
+    tables = file_table(left, "the left input"), file_table(right, "the right input")
     if engine == "spark":
         result = files.join_on_spark(*tables, layout=layout, **options)
     else:
@@ -120,7 +121,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show how a join's predicate is split and executed, without reading the files' rows."""
-    schemas = [files.read_schema(left, "left").empty_table(), files.read_schema(right, "right").empty_table()]
+    schemas = [file_schema(left, "the left input").empty_table(), file_schema(right, "the right input").empty_table()]
     options = join_options(where, time, window, how, suffix, ordered)
     explanation = cf.explain(*schemas, show=False, **options)
     typer.echo(json.dumps(explanation.to_dict()) if as_json else plain(str(explanation), keep="\n"))

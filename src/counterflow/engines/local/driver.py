@@ -8,16 +8,13 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from counterflow.engines.local.core import Core
-from counterflow.engines.local.intake import End, Intake
-from counterflow.engines.local.merging import BEGINNING, Merging
+from counterflow.engines.local.core import SIDES, Core
+from counterflow.engines.local.input.intake import End, Intake
+from counterflow.engines.local.input.streams import Watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.stamping import Mark, Stamping, Step
-from counterflow.engines.local.streams import Watermark
-from counterflow.predicate.expression import Side
+from counterflow.engines.local.order import BEGINNING, Merging
+from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.spec.join_spec import JoinSpec
-
-SIDES: tuple[Side, Side] = ("left", "right")
 
 
 class Inbox:
@@ -32,7 +29,7 @@ class Inbox:
         self._stopped = False
 
     def put(self, step: Step | Mark) -> bool:
-        """False if the join was stopped."""
+        """Hand a step over; return False if the join was stopped."""
         rows = len(step) if isinstance(step, Step) else 0
         with self._lock:
             if not rows and self._steps and isinstance(self._steps[-1], Mark):
@@ -44,6 +41,7 @@ class Inbox:
             return not self._stopped
 
     def drain(self, into: Callable[[Step | Mark], None]) -> None:
+        """Hand all steps that are there to `into`."""
         with self._lock:
             steps, self._steps, self._rows = self._steps, deque(), 0
             self._room.notify_all()
@@ -78,12 +76,13 @@ class LateRows:
                     self._batches.appendleft(pa.concat_batches([oldest.slice(excess)]))
 
     def table(self) -> pa.Table:
+        """Return the rows that are kept."""
         with self._lock:
             return pa.Table.from_batches(self._batches, schema=self.schema)
 
 
 class Driver:
-    """Runs until all sources have ended, one of them fails, or the join is stopped."""
+    """What the driver's thread does until all sources have ended, one of them fails, or the join is stopped."""
 
     def __init__(self, spec: JoinSpec, engine: Local, intake: Intake, inbox: Inbox, core: Core) -> None:
         self.intake, self.inbox, self.core = intake, inbox, core
@@ -98,7 +97,7 @@ class Driver:
         self.marks_matter = spec.how != "inner"
 
     def run(self) -> None:
-        """What was due before a failure is joined and handed out; then the consumer gets the failure."""
+        """Do round after round. What was due before a failure is joined; then the consumer gets the failure."""
         try:
             try:
                 while self._round():
@@ -129,6 +128,7 @@ class Driver:
         return bool(self.merging.live) and not self.intake.stopped
 
     def take(self, rank: int, item: pa.RecordBatch | Watermark | End) -> int:
+        """Take an item of a source in, and return how many rows it has."""
         source = self.merging.sources[rank]
         if isinstance(item, Watermark):
             source.heartbeat(item)
@@ -145,6 +145,7 @@ class Driver:
         return int(item.num_rows)
 
     def join_due(self) -> None:
+        """Hand what is due to the core and to the results, or a mark if nothing is due but more is certain."""
         due = self.merging.due()
         next_times = self.merging.next_time("left"), self.merging.next_time("right")
         self.frontier = self.merging.frontier

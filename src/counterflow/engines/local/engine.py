@@ -1,4 +1,7 @@
-"""The in-process engine for finite tables: Arrow in, Arrow out."""
+"""The in-process engine's two entries: `join_tables` (Arrow in, Arrow out) and `join_streams`.
+
+Finite tables are joined here, at once; streams in the threads of a `stream_join`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.arrivals import Arrivals, arrivals_of
+from counterflow.cores import start_thread
 from counterflow.engines.local.core import make_core
+from counterflow.engines.local.input.sources import open_side
 from counterflow.engines.local.options import Local, Progress
-from counterflow.engines.local.runs import sorting
-from counterflow.engines.local.threads import start_thread
-from counterflow.spec.join_spec import JoinSpec
+from counterflow.engines.local.order import sorting
+from counterflow.engines.local.output.joined import JoinedStream
+from counterflow.engines.local.stamps import StampedTables, stamp_tables
+from counterflow.engines.local.stream_join import StreamJoin
+from counterflow.spec.join_spec import JoinSpec, build_spec
+from counterflow.spec.window_sizes import WindowPair, rows
 from counterflow.windows.gather import gather
 from counterflow.windows.store import COMPILE_AFTER, Batch, WindowStore
 from counterflow.windows.two_windows import TwoWindows
@@ -26,28 +33,47 @@ COLLECT_S = 0.1  # how long to wait for results at once: an interrupt waits as l
 STOP_S = 1.0  # how long threads are waited for that were stopped
 Meet = Callable[[Batch, Batch], Iterator[tuple[Array, Array]]]
 Result = TypeVar("Result")
-FindPairs = Callable[[JoinSpec, Arrivals, Local], tuple[Array, Array]]  # row numbers of the tables
+FindPairs = Callable[[JoinSpec, StampedTables, Local], tuple[Array, Array]]  # row numbers of the tables
+
+
+def join_streams(left: Any, right: Any, options: dict[str, Any], engine: Local) -> JoinedStream:
+    """Join two sides, one or both of them streams; check as much of the options as the known schemas allow."""
+    _check_options(options)
+    (left_sources, left_columns), (right_sources, right_columns) = open_side(left, "left"), open_side(right, "right")
+    plan = partial(build_spec, streaming=True, **options)
+    columns = left_columns, right_columns
+    return JoinedStream(StreamJoin(left_sources + right_sources, columns, plan, engine, options["ordered"]))
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raise an error for what is wrong whatever the columns are."""
+    window = options["window"]
+    sizes = (window.left, window.right) if isinstance(window, WindowPair) else window
+    sizes = sizes if isinstance(sizes, tuple | list) else (sizes, sizes)
+    bounds = tuple(None if size is None else rows(1) for size in sizes) if len(sizes) == 2 else window
+    some = pa.schema({"t": pa.int64()})
+    build_spec(some, some, streaming=True, **{**options, "where": "true", "time": "t", "window": bounds})
 
 
 def join_tables(
     spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Local, find_pairs: FindPairs | None = None
 ) -> pa.Table:
-    """`find_pairs`: how, where it is not on threads."""
-    arrivals = arrivals_of(spec, left, right)
-    left_rows, right_rows = (find_pairs or _find_pairs)(spec, arrivals, engine)
-    left_rows, right_rows, pair_time = _apply_how(spec, arrivals, left_rows, right_rows)
+    """Join two tables. `find_pairs` replaces the threads, for the simulator."""
+    stamped = stamp_tables(spec, left, right)
+    left_rows, right_rows = (find_pairs or _find_pairs)(spec, stamped, engine)
+    left_rows, right_rows, pair_time = _apply_how(spec, stamped, left_rows, right_rows)
     if spec.ordered:
-        order = _order(arrivals, left_rows, right_rows, pair_time)
+        order = _order(stamped, left_rows, right_rows, pair_time)
         left_rows, right_rows, pair_time = left_rows[order], right_rows[order], pair_time[order]
     return gather(spec, left, right, left_rows, right_rows, pair_time)
 
 
-def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
+def _find_pairs(spec: JoinSpec, stamped: StampedTables, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure; or through the algorithm asked for."""
     if engine.driven:
-        return _find_pairs_by_core(spec, arrivals, engine)
-    left_rows, right_rows = (rows + min(engine.batch_rows, arrivals.total) for rows in arrivals.window_rows())
-    large = arrivals.total >= COMPILE_AFTER
+        return _find_pairs_by_core(spec, stamped, engine)
+    left_rows, right_rows = (rows + min(engine.batch_rows, stamped.total) for rows in stamped.window_rows())
+    large = stamped.total >= COMPILE_AFTER
     join = TwoWindows(
         spec.predicate,
         spec.parts,
@@ -55,7 +81,7 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
         threads=max(engine.threads // 2, 1),
         compile_after=0 if large else COMPILE_AFTER,
     )
-    progress = _Progress(engine.progress, arrivals.total)
+    progress = _Progress(engine.progress, stamped.total)
 
     stopped = threading.Event()
 
@@ -65,13 +91,13 @@ def _find_pairs(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Arra
 
     def through(window: WindowStore, meet: Meet) -> list[tuple[Array, Array]]:
         found: list[tuple[Array, Array]] = []
-        for begin in range(0, arrivals.total, engine.batch_rows):
+        for begin in range(0, stamped.total, engine.batch_rows):
             if stopped.is_set():
                 break
-            end = min(begin + engine.batch_rows, arrivals.total)
-            new = list(meet(*arrivals.batch(begin, end)))
+            end = min(begin + engine.batch_rows, stamped.total)
+            new = list(meet(*stamped.batch(begin, end)))
             found += new
-            window.expire(arrivals.horizons(end)[0 if window is join.left else 1])
+            window.expire(stamped.horizons(end)[0 if window is join.left else 1])
             progress.advance(end - begin, sum(len(part[0]) for part in new))
         return found
 
@@ -121,26 +147,25 @@ def _at_once(calls: Sequence[Callable[[], Result]], stop: Callable[[], None]) ->
     return [results[i] for i in range(len(calls))]
 
 
-def _find_pairs_by_core(spec: JoinSpec, arrivals: Arrivals, engine: Local) -> tuple[Array, Array]:
-    arrivals = arrivals.numbered()
+def _find_pairs_by_core(spec: JoinSpec, stamped: StampedTables, engine: Local) -> tuple[Array, Array]:
     stopped = threading.Event()
-    left, right = _at_once([lambda: _collected(spec, arrivals, engine, stopped)], stopped.set)[0]
-    return arrivals.left.batch.rows[left], arrivals.right.batch.rows[right]
+    left, right = _at_once([lambda: _collected(spec, stamped, engine, stopped)], stopped.set)[0]
+    return stamped.left.rows[left], stamped.right.rows[right]
 
 
-def _collected(spec: JoinSpec, arrivals: Arrivals, engine: Local, stopped: threading.Event) -> tuple[Array, Array]:
+def _collected(spec: JoinSpec, stamped: StampedTables, engine: Local, stopped: threading.Event) -> tuple[Array, Array]:
     """Return all pairs, as numbers, that the core finds; some of them if it is stopped."""
-    core = make_core(spec, engine, arrivals.window_rows())
+    core = make_core(spec, engine, stamped.window_rows())
     failures: list[BaseException] = []
 
     def drive() -> None:
         try:
-            for begin in range(0, arrivals.total, engine.batch_rows):
+            for begin in range(0, stamped.total, engine.batch_rows):
                 if core.finished:  # closed
                     return
-                end = min(begin + engine.batch_rows, arrivals.total)
-                core.feed(*arrivals.batch(begin, end))
-                core.expire(*arrivals.horizons(end))
+                end = min(begin + engine.batch_rows, stamped.total)
+                core.feed(*stamped.batch(begin, end))
+                core.expire(*stamped.horizons(end))
             core.finish()
         except BaseException as error:
             failures.append(error)
@@ -157,7 +182,7 @@ def _collected(spec: JoinSpec, arrivals: Arrivals, engine: Local, stopped: threa
                 found.append((new.left, new.right))
                 pairs += len(new.left)
                 if engine.progress is not None:
-                    engine.progress(sum(new.complete), arrivals.total, pairs)
+                    engine.progress(sum(new.complete), stamped.total, pairs)
     finally:
         core.close()
         if driver.ident is not None:
@@ -168,7 +193,7 @@ def _collected(spec: JoinSpec, arrivals: Arrivals, engine: Local, stopped: threa
 
 
 class _Progress:
-    """Of both windows: a row is done when it has gone through both."""
+    """The progress through both windows: a row is done when it has gone through both."""
 
     def __init__(self, report: Progress | None, total: int) -> None:
         self.report, self.total = report, total
@@ -182,9 +207,11 @@ class _Progress:
                 self.report(self.steps // 2, self.total, self.pairs)
 
 
-def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows: Array) -> tuple[Array, Array, Array]:
-    """Pairs to results: keep them, keep their left rows once, and add the rows that have no pair."""
-    left_time, right_time = arrivals.left.time_by_row, arrivals.right.time_by_row
+def _apply_how(
+    spec: JoinSpec, stamped: StampedTables, left_rows: Array, right_rows: Array
+) -> tuple[Array, Array, Array]:
+    """Turn pairs into results: keep them, or their left rows once, and add the rows that have no pair."""
+    left_time, right_time = stamped.times
     pair_time = np.maximum(left_time[left_rows], right_time[right_rows])
     unmatched_left = _absent(left_rows, len(left_time)) if spec.pads_left else np.empty(0, np.int64)
     unmatched_right = _absent(right_rows, len(right_time)) if spec.pads_right else np.empty(0, np.int64)
@@ -203,14 +230,15 @@ def _apply_how(spec: JoinSpec, arrivals: Arrivals, left_rows: Array, right_rows:
 
 
 def _absent(rows: Array, n: int) -> Array:
-    """The row numbers below n that are not among `rows`."""
+    """Return the row numbers below n that are not among `rows`."""
     present = np.zeros(n, bool)
     present[rows] = True
     return np.flatnonzero(~present)
 
 
-def _order(arrivals: Arrivals, left_rows: Array, right_rows: Array, pair_time: Array) -> Array | slice:
-    """Ascending (pair_time, later tuple, earlier tuple)."""
-    left_rank = np.append(arrivals.left.rank_by_row, -1)[left_rows]  # row -1, the missing side, ranks first
-    right_rank = np.append(arrivals.right.rank_by_row, -1)[right_rows]
+def _order(stamped: StampedTables, left_rows: Array, right_rows: Array, pair_time: Array) -> Array | slice:
+    """Return what puts results in order: ascending (pair_time, later tuple, earlier tuple)."""
+    ranks = stamped.ranks()
+    left_rank = np.append(ranks[0], -1)[left_rows]  # row -1, the missing side, ranks first
+    right_rank = np.append(ranks[1], -1)[right_rows]
     return sorting(np.minimum(left_rank, right_rank), np.maximum(left_rank, right_rank), pair_time)

@@ -29,7 +29,7 @@ class Local:
     `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
     compiled once enough rows have come; large tables are searched on all cores, unless `workers=1`. `layout` is
-    DP-Join's, as in '2x3': so many parts of the left and of the right window. `access='scan'` compares each tuple with
+    DP-Join's, as in '2x3': the left window in 2 parts, the right one in 3. `access='scan'` compares each tuple with
     the whole window, as the papers do, where an index could help; `access='merge'` is the merge join of sorted basic
     blocks (handshake join's first report), for predicates with a band; `access='index'` refuses a predicate that can
     have none. They are for any algorithm but 'auto', and so is `waiting`.
@@ -62,7 +62,7 @@ class Local:
 
     @property
     def threads(self) -> int:
-        """A table's rows are probed in parallel where neither an algorithm nor one worker is asked for."""
+        """The threads that search a table's windows: one, if an algorithm or one worker is asked for; or all cores."""
         return len(usable_cores()) if self.algorithm == "auto" and self.workers is None else 1
 
     def __post_init__(self) -> None:
@@ -123,12 +123,13 @@ class Local:
 
     @property
     def driven(self) -> bool:
-        """Whether a table goes through the algorithm's own nodes: 'kang' has another way if nothing is said of them."""
+        """Whether a table goes through the algorithm's own nodes; for 'kang' only if something is said of them."""
         plain = self.access == _default("access") and self.waiting == _default("waiting")
         return self.algorithm not in ("auto", "kang") or not plain
 
     @property
     def described(self) -> str:
+        """The algorithm and its nodes, in a few words."""
         if self.algorithm in ("auto", "kang"):
             return "algorithm kang"
         if self.algorithm == "dpjoin":
@@ -137,7 +138,7 @@ class Local:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the algorithm has."""
+        """The number of nodes that the algorithm has."""
         if self.algorithm in ("auto", "kang"):
             return 1
         if self.layout is not None:

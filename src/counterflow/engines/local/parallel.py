@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from counterflow.cores import pin_thread
+from counterflow.cores import pin_thread, start_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.threads import start_thread
 from counterflow.errors import OptionError
 from counterflow.predicate.expression import columns_of
 from counterflow.protocols import threads

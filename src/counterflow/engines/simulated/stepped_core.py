@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.arrivals import Arrivals
 from counterflow.engines.local.engine import join_tables
 from counterflow.engines.local.parallel import NodesCore
+from counterflow.engines.local.stamps import StampedTables
 from counterflow.engines.simulated.options import Simulated
 from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
@@ -58,8 +58,8 @@ class SeededCore(SteppedCore):
 
 
 def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simulated) -> pa.Table:
-    def find_pairs(spec: JoinSpec, arrivals: Arrivals, _: object) -> tuple[Array, Array]:
-        chance, arrivals = random.Random(engine.seed), arrivals.numbered()
+    def find_pairs(spec: JoinSpec, arrivals: StampedTables, _: object) -> tuple[Array, Array]:
+        chance = random.Random(engine.seed)
         core = SeededCore(spec, _design(spec, engine, arrivals.window_rows(), chance), chance)
         at = 0
         while at < arrivals.total:
@@ -73,7 +73,7 @@ def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simu
         while not core.finished:
             core.move()
         found = [np.concatenate(side) for side in zip(*core.pairs, strict=True)]
-        return arrivals.left.batch.rows[found[0]], arrivals.right.batch.rows[found[1]]
+        return arrivals.left.rows[found[0]], arrivals.right.rows[found[1]]
 
     return join_tables(spec, left, right, engine.local, find_pairs)
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from counterflow.api import window_join
 from counterflow.cores import usable_cores
+from counterflow.engines.local.input.streams import stream
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.streams import stream
 from counterflow.lab.bench.benchmark_inputs import WHERE, Inputs, Kind, checksum, make_inputs
 from counterflow.lab.bench.host import heading, stolen_s
 from counterflow.lab.bench.latency import FIGURES

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterflow.engines.local.arrivals import arrivals_of
+from counterflow.engines.local.stamps import stamp_tables
 from counterflow.lab.replay.loaded import Loaded
 from counterflow.lab.simulator import checks, schedules, stepping
 from counterflow.lab.simulator import run_words as s
@@ -55,8 +55,8 @@ class Simulation:
         self.case, self._parts = case, parts
         spec = case.spec
         left, right = case.tables()
-        self.arrivals = arrivals = arrivals_of(spec, left, right).numbered()
-        self.left, self.right = arrivals.left.batch, arrivals.right.batch
+        self.arrivals = arrivals = stamp_tables(spec, left, right)
+        self.left, self.right = arrivals.left, arrivals.right
         self.expected = np.zeros(len(self.left) * len(self.right), np.int64)
         numbers = [np.argsort(batch.rows) for batch in (self.left, self.right)]
         for le, ri, _ in reference_pairs(spec, left, right):

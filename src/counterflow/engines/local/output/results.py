@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.core import Found
-from counterflow.engines.local.merging import BEGINNING, END
-from counterflow.engines.local.payload import MATCHED, OPEN, Rows, fixed_array
-from counterflow.engines.local.runs import array_runs, sorting
-from counterflow.engines.local.stamping import Mark, Step
+from counterflow.engines.local.order import BEGINNING, END, array_runs, sorting
+from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows, fixed_array
+from counterflow.engines.local.stamps import Mark, Step
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
 
@@ -28,7 +27,10 @@ _NONE = np.empty(0, np.int64)
 
 
 def make_results(spec: JoinSpec, in_order: bool = False) -> Results:
-    """`in_order`: pairs come in the order of ordered results, so that only unmatched rows have to find their places."""
+    """Return what makes results of pairs.
+
+    With `in_order`, pairs come in the order of ordered results: then only unmatched rows have to find their places.
+    """
     if spec.how == "semi":
         return SemiResults(spec)
     sorts = spec.ordered and not (in_order and spec.how == "inner")
@@ -52,12 +54,12 @@ class Results:
 
     def __init__(self, spec: JoinSpec) -> None:
         self.spec = spec
-        self.rows = Rows(spec, "left"), Rows(spec, "right")
+        self.rows = KeptRows(spec, "left"), KeptRows(spec, "right")
         self.complete = (0, 0)
         self.last = START  # the mark of the last step that was added
         self.pairs = self.results = 0
         self._schema = spec.output_schema
-        self._marks: deque[Mark] = deque()  # of whose tuples not all pairs are known
+        self._marks: deque[Mark] = deque()  # not all pairs of their tuples are known
         self._droppable = START  # rows that were out of reach there have had their last result
         self._open = [0, 0]  # no row before is undecided
         self._hopeless: list[tuple[Array, Array]] = []
@@ -65,7 +67,7 @@ class Results:
     # --- input
 
     def add(self, step: Step | Mark) -> None:
-        """Tuples that the core was given, or is about to be given; or only a mark."""
+        """Take tuples that the core was given, or is about to be given; or only a mark."""
         mark = step if isinstance(step, Mark) else step.mark
         if isinstance(step, Step):
             self._append(step)
@@ -75,15 +77,18 @@ class Results:
         self.last = mark
 
     def _append(self, step: Step) -> None:
-        for i, stamped in enumerate((step.left, step.right)):
+        for i, (stamped, batch) in enumerate(zip((step.left, step.right), step.rows, strict=True)):
             rows = self.rows[i]
             if rows.padded and stamped.kept is not None and not self.spec.ordered:
                 hopeless = np.delete(np.arange(len(stamped)), stamped.kept) + rows.places
                 self._hopeless.append(_alone(i, hopeless))
-            rows.append(stamped)
+            rows.append(stamped, batch)
 
     def found(self, found: Found | None) -> Iterator[pa.RecordBatch]:
-        """New pairs to results, after all steps were added whose tuples they have. To be exhausted before the next."""
+        """Turn pairs into results. Every step whose tuples they mention must have been added.
+
+        Take all of them before the next call.
+        """
         left, right = _NONE, _NONE
         if found is not None:
             self.complete = found.complete
@@ -96,7 +101,7 @@ class Results:
 
     @property
     def limit(self) -> int:
-        """No result with a `pair_time` before this comes any more."""
+        """A time; no result with an earlier `pair_time` comes any more."""
         times = [self._complete_time()]
         for i, rows in enumerate(self.rows):
             if rows.padded and (place := self._first_open(i)) < rows.places:
@@ -127,14 +132,14 @@ class Results:
                 rows.facts.put("state", places, MATCHED)
 
     def _passed(self) -> Mark | None:
-        """The last mark of whose tuples all pairs are known now."""
+        """Return the last mark that has been passed: all pairs of its tuples are known now."""
         passed = None
         while self._marks and all(n <= done for n, done in zip(self._marks[0].numbers, self.complete, strict=True)):
             passed = self._marks.popleft()
         return passed
 
     def _pair_times(self, left: Array, right: Array) -> Array:
-        """The later row's time; an unmatched one's is its own."""
+        """Return the later row's time of each result; an unmatched row's is its own."""
         found = []
         for rows, places in zip(self.rows, (left, right), strict=True):
             missing = places < 0
@@ -144,8 +149,8 @@ class Results:
                 found.append(np.where(missing, BEGINNING, times) if some else times)
         return found[0] if len(found) == 1 else np.maximum(*found)
 
-    def _incomplete(self) -> list[tuple[Rows, int]]:
-        """Each side's first tuple of which not all pairs are known, if it has come."""
+    def _incomplete(self) -> list[tuple[KeptRows, int]]:
+        """Return each side's first tuple whose pairs may still be missing, if it has come."""
         return [
             (rows, int(rows.place_of(np.array([done]))[0]))
             for rows, done in zip(self.rows, self.complete, strict=True)
@@ -153,12 +158,12 @@ class Results:
         ]
 
     def _complete_time(self) -> int:
-        """All pairs with a `pair_time` before this are known."""
+        """Return a time; all pairs with a `pair_time` before it are known."""
         times = [rows.facts.at("time", place) for rows, place in self._incomplete()]
         return min([*times, self.last.time])
 
     def _first_open(self, i: int) -> int:
-        """The first row of a padded side of which it is not decided whether it has a match."""
+        """Return the first row of a padded side that may still get its first match."""
         rows = self.rows[i]
         place = max(self._open[i], rows.dead)
         while place < rows.places:
@@ -184,7 +189,7 @@ class Results:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _time_array(self, times: Array) -> pa.Array:
-        """Microseconds, or an integer time's unit, in the type of the time columns, where they come from."""
+        """Return times (microseconds, or an integer time's unit) in the type of the time columns they come from."""
         target = self._schema.field(len(self._schema) - 1).type
         if not pa.types.is_timestamp(target):
             return fixed_array(target, times.astype(target.to_pandas_dtype(), copy=False))
@@ -261,8 +266,9 @@ class SemiResults(Results):
 
     def _append(self, step: Step) -> None:
         n = len(step.left.tuples)
-        self.rows[0].append(step.left, first=np.full(n, END), seen=np.zeros(n, bool), done=np.zeros(n, bool))
-        self.rows[1].append(step.right)
+        facts = dict(first=np.full(n, END), seen=np.zeros(n, bool), done=np.zeros(n, bool))
+        self.rows[0].append(step.left, step.rows[0], **facts)
+        self.rows[1].append(step.right, step.rows[1])
 
     def _choose(self, left: Array, right: Array) -> Chosen:
         facts = self.rows[0].facts
@@ -296,6 +302,6 @@ class SemiResults(Results):
 
 
 def _alone(i: int, places: Array) -> tuple[Array, Array]:
-    """Rows of one side, with nothing of the other."""
+    """Return rows of one side as results with nothing of the other."""
     missing = np.full(len(places), -1)
     return (places, missing) if i == 0 else (missing, places)

@@ -1,34 +1,40 @@
-"""From several streams, each out of order up to its delay, to one order: watermarks, late rows, and what is due.
+"""The total order: from several streams, each out of order up to its delay, to one sequence of rows that are due.
 
 A source's *frontier* is the first time at which it may still send a row: its watermark and one tick. That of the
 join is the least of all sources that have not ended. A row before the join's frontier is late; the others wait until
 the frontier has passed them. A source's watermark is just below its newest time minus its delay, so its frontier is
 that very time: a row exactly that far behind is on time. A source in order is one with a delay of zero (equal times
 may follow), except that a row that goes back is an error.
+
+Rows that come out of order wait in sorted runs, and so do results that are found out of order.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from counterflow.engines.local.runs import batch_runs
-from counterflow.engines.local.sources import Source
-from counterflow.engines.local.streams import INT64, Watermark, delay_ticks, time_of, watermark_ticks
+from counterflow.engines.local.input.sources import Source
+from counterflow.engines.local.input.streams import Watermark, delay_ticks, time_of, watermark_ticks
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
-from counterflow.windows.times import saturating_subtract, time_values
+from counterflow.windows.times import INT64, saturating_subtract, time_values
 from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
 Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times
+RowsT = TypeVar("RowsT")
+SPARSE = 4  # a run with less than a fourth of its rows left is copied, so that the others' memory is freed
+
+
+# --- rows that wait
 
 
 class Waiting(Protocol):
@@ -44,7 +50,7 @@ class Waiting(Protocol):
     def take(self, bound: int, inclusive: bool = False) -> list[Piece]: ...
 
 
-class InOrder:
+class SortedQueue:
     """Rows that come in order wait without being moved."""
 
     def __init__(self) -> None:
@@ -80,6 +86,121 @@ class InOrder:
         return due
 
 
+@dataclass
+class _Run(Generic[RowsT]):
+    keys: Array
+    rows: RowsT
+    first: int = 0  # the ones before are taken
+
+    def __len__(self) -> int:
+        return len(self.keys) - self.first
+
+
+class Runs(Generic[RowsT]):
+    """Sorted runs: rows that come out of order, taken out in order.
+
+    Each batch is a run, sorted by its key; neighbouring runs are merged such that each is at least twice as long as
+    the next. So there are few of them, each row is moved a logarithmic number of times, and what is due is a prefix of
+    each run. Merging is stable and joins only neighbours, so rows with equal keys stay in the order of their arrival.
+
+    `concat`, `pick` and `cut` do with rows of this kind what their names say.
+    """
+
+    def __init__(
+        self,
+        concat: Callable[[list[RowsT]], RowsT],
+        pick: Callable[[RowsT, Array], RowsT],
+        cut: Callable[[RowsT, int, int], RowsT],
+    ) -> None:
+        self._concat, self._pick, self._cut = concat, pick, cut
+        self._runs: list[_Run[RowsT]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    @property
+    def least(self) -> int | None:
+        return min((int(run.keys[run.first]) for run in self._runs), default=None)
+
+    def add(self, keys: Array, rows: RowsT) -> None:
+        """Take rows in, in any order."""
+        if not len(keys):
+            return
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys, rows = keys[order], self._pick(rows, order)
+        self._runs.append(_Run(keys, rows))
+        self._merge()
+
+    def take(self, bound: int, inclusive: bool = False) -> list[tuple[Array, RowsT]]:
+        """Take out sorted pieces with keys below the bound (or equal to it); earlier arrivals first among equals."""
+        pieces = []
+        for run in self._runs:
+            end = int(np.searchsorted(run.keys, bound, "right" if inclusive else "left"))
+            if end > run.first:
+                pieces.append((run.keys[run.first : end], self._cut(run.rows, run.first, end)))
+                run.first = end
+        if pieces:
+            self._runs = [run for run in self._runs if len(run)]
+            self._merge()
+        return pieces
+
+    def _merge(self) -> None:
+        runs = self._runs
+        i = len(runs) - 2
+        while i >= 0:
+            if len(runs[i]) < 2 * len(runs[i + 1]):
+                runs[i : i + 2] = [self._merged(runs[i], runs[i + 1])]
+                i = min(i, len(runs) - 2)
+            else:
+                i -= 1
+        for i, run in enumerate(runs):
+            if len(run) * SPARSE < len(run.keys):
+                runs[i] = _Run(run.keys[run.first :].copy(), self._concat([self._live(run)]))
+
+    def _merged(self, a: _Run[RowsT], b: _Run[RowsT]) -> _Run[RowsT]:
+        keys = np.concatenate([a.keys[a.first :], b.keys[b.first :]])
+        rows = self._concat([self._live(a), self._live(b)])
+        if a.keys[-1] <= b.keys[b.first]:
+            return _Run(keys, rows)
+        order = np.argsort(keys, kind="stable")
+        return _Run(keys[order], self._pick(rows, order))
+
+    def _live(self, run: _Run[RowsT]) -> RowsT:
+        return self._cut(run.rows, run.first, len(run.keys))
+
+
+def sorting(*keys: Array) -> Array | slice:
+    """Return what sorts rows by the last key, then by the one before: `np.lexsort`, unless they are sorted already."""
+    equal = np.ones(max(len(keys[0]) - 1, 0), bool)
+    for key in reversed(keys):
+        if (equal & (key[1:] < key[:-1])).any():
+            return np.lexsort(keys)
+        equal &= key[1:] == key[:-1]
+    return slice(None)
+
+
+def batch_runs() -> Runs[pa.RecordBatch]:
+    """Return runs of Arrow batches."""
+    return Runs(
+        pa.concat_batches,
+        lambda batch, order: batch.take(pa.array(order)),
+        lambda batch, begin, end: batch.slice(begin, end - begin),
+    )
+
+
+def array_runs() -> Runs[Array]:
+    """Return runs of two-dimensional arrays, whose columns are the rows."""
+    return Runs(
+        lambda parts: np.concatenate(parts, axis=1),
+        lambda rows, order: rows[:, order],
+        lambda rows, begin, end: rows[:, begin:end],
+    )
+
+
+# --- sources, merged
+
+
 class SourceProgress:
     """How far a source is, and its rows that wait."""
 
@@ -99,9 +220,10 @@ class SourceProgress:
         self.rows = 0
         self.newest = BEGINNING
         self._promised: int | None = None  # by the last watermark
-        self.waiting: Waiting = InOrder() if self.in_order else batch_runs()
+        self.waiting: Waiting = SortedQueue() if self.in_order else batch_runs()
 
     def times(self, batch: pa.RecordBatch) -> Array:
+        """Return the times of a batch's rows; a null is an error that names the source."""
         column = batch.column(self._column)
         if column.null_count:
             row = self.rows + int(pc.index(column.is_null(), True).as_py())
@@ -118,7 +240,7 @@ class SourceProgress:
             raise
 
     def accept(self, batch: pa.RecordBatch, others: int) -> pa.RecordBatch | None:
-        """Take a batch in, while the other sources' frontiers are at `others`; returns its late rows."""
+        """Take a batch in, while the other sources' frontiers are at `others`, and return its late rows."""
         times = self.times(batch)
         if not len(times):
             return None
@@ -147,12 +269,13 @@ class SourceProgress:
         return None
 
     def heartbeat(self, watermark: Watermark) -> None:
+        """Move the frontier past a watermark."""
         ticks = watermark_ticks(watermark.time, self.time_type, self.source.label)
         self._promised = ticks if self._promised is None else max(ticks, self._promised)
         self.frontier = max(self.frontier, min(ticks, END - 1) + 1)
 
     def _check_order(self, times: Array) -> None:
-        """In order, and nothing that a watermark has ruled out."""
+        """Raise an error for a row that goes back in time, or that a watermark has ruled out."""
         if times[0] >= self.frontier and not (times[1:] < times[:-1]).any():
             return
         reached = np.maximum.accumulate(np.concatenate([[self.newest], times]))[:-1]
@@ -196,34 +319,38 @@ class Merging:
         return min((source.frontier for source in self.sources if source.live), default=END)
 
     def wanted(self, rows_max: int) -> list[int]:
-        """Which sources to read from: the one all others wait for, and those that are not too far ahead of it."""
+        """Return the sources to read from: the one all others wait for, and those that are not too far ahead of it."""
         live = sorted(self.live, key=lambda source: (source.frontier, source.rank))
         return [source.rank for i, source in enumerate(live) if not i or len(source.waiting) < rows_max]
 
     def accept(self, rank: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Take a batch of a source in, and return its late rows."""
         others = min((s.frontier for s in self.sources if s.live and s.rank != rank), default=END)
         return self.sources[rank].accept(batch, others)
 
     def next_time(self, side: Side) -> int | None:
-        """A time before which no further row of this side will be due; None if there will be none at all."""
+        """Return a time before which no further row of this side will be due; None if there will be none at all."""
         own = [source for source in self.sources if source.source.side == side]
         sent = [source.frontier if source.in_order else self.frontier for source in own if source.live]
         waiting = [source.waiting.least for source in own]
         return min((time for time in (*sent, *waiting) if time is not None), default=None)
 
     def due(self) -> Due:
-        """At the frontier's own time, those rows are due too that come before all that may still be sent then."""
+        """Take out the rows that are due.
+
+        At the frontier's own time those are due, too, that come before all that may still be sent then.
+        """
         frontier = self.frontier
         first = min((s.rank for s in self.live if not s.in_order or s.frontier == frontier), default=len(self.sources))
         pieces: dict[Side, list[Piece]] = {"left": [], "right": []}
         for source in self.sources:
             if len(source.waiting):
                 pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
-        return Due(in_order(pieces["left"]), in_order(pieces["right"]))
+        return Due(merge_pieces(pieces["left"]), merge_pieces(pieces["right"]))
 
 
-def in_order(pieces: Iterable[Piece]) -> Piece | None:
-    """Pieces merged; at equal times the rows of the first piece come first."""
+def merge_pieces(pieces: Iterable[Piece]) -> Piece | None:
+    """Return sorted pieces as one; at equal times the rows of the first piece come first."""
     parts = list(pieces)
     if len(parts) < 2:
         return parts[0] if parts else None

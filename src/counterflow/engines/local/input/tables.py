@@ -11,10 +11,18 @@ from counterflow.errors import InputError
 _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
+def side_table(data: Any, side: str) -> pa.Table:
+    """Return a side's table; a list of tables is one side, one after the other."""
+    if not isinstance(data, list | tuple) or not data:
+        return as_table(data, side)
+    try:
+        return pa.concat_tables([side_table(part, side) for part in data])
+    except pa.ArrowInvalid as error:
+        raise InputError(f"the {side} inputs differ, but are to be one side: {error}") from error
+
+
 def as_table(data: Any, side: str) -> pa.Table:
-    """Anything tabular as an Arrow table; several physical streams of a side one after the other."""
-    if isinstance(data, list | tuple) and data:
-        return _together([as_table(part, side) for part in data], side)
+    """Return anything tabular as an Arrow table."""
     try:
         table = to_arrow(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -27,17 +35,13 @@ def as_table(data: Any, side: str) -> pa.Table:
     return table
 
 
-def _together(tables: list[pa.Table], side: str) -> pa.Table:
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"the {side} inputs differ, but are to be one side: {error}") from error
-
-
 def to_arrow(data: Any) -> pa.Table | None:
-    """A table of plain types; None if the data is nothing tabular."""
+    """Return a table of plain types; None if the data is nothing tabular."""
     table = _to_arrow(data)
-    return None if table is None else without_views(table)
+    if table is None:
+        return None
+    plain = plain_schema(table.schema)
+    return table if plain is table.schema else table.cast(plain)
 
 
 def _to_arrow(data: Any) -> pa.Table | None:
@@ -61,14 +65,8 @@ def _to_arrow(data: Any) -> pa.Table | None:
     return None
 
 
-def without_views(table: pa.Table) -> pa.Table:
-    """Arrow cannot yet gather rows of its view types: they become the plain ones."""
-    plain = plain_schema(table.schema)
-    return table if plain is table.schema else table.cast(plain)
-
-
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same object if it is plain already."""
+    """Return a schema without Arrow's view types, whose rows it cannot yet gather; the same object if it has none."""
     if not any(field.type in _PLAIN for field in schema):
         return schema
     return pa.schema([field.with_type(_PLAIN.get(field.type, field.type)) for field in schema])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from counterflow.engines.local.sources import Item, Source
-from counterflow.engines.local.streams import Watermark
+from counterflow.engines.local.input.sources import Item, Source
+from counterflow.engines.local.input.streams import Watermark
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Intake:
         self.stopped = False
 
     def read(self, rank: int) -> None:
-        """A reader thread: the source's items into its queue, until it ends or the join is stopped."""
+        """Put a source's items into its queue, in a thread of its own, until it ends or the join is stopped."""
         source = self.sources[rank]
         end = End()
         try:
@@ -84,7 +84,7 @@ class Intake:
         return all(self._append(rank, _slice(item, begin, self.rows_max), None) for begin in parts)
 
     def _append(self, rank: int, item: Item, rows: int | None) -> bool:
-        """With None for `rows`: as many as it has, and when there is room."""
+        """Append an item that counts as `rows`; with None wait for room, and count the rows it has."""
         queue = self._queues[rank]
         with self._lock:
             if rows is None:
@@ -105,10 +105,11 @@ class Intake:
             return True
 
     def errors(self) -> list[BaseException]:
+        """Return the errors that ended sources."""
         return [end.error for end in self.ended if end is not None and end.error is not None]
 
     def poll(self, ranks: Sequence[int]) -> tuple[int, Item | End] | None:
-        """The next item of the first of these sources that has one."""
+        """Return the next item of the first of these sources that has one."""
         with self._lock:
             for rank in ranks:
                 if self._queues[rank]:
@@ -120,10 +121,11 @@ class Intake:
             return None
 
     def wait(self, ranks: Sequence[int]) -> bool:
-        """Until one of these sources has an item; False if the join was stopped."""
+        """Wait until one of these sources has an item; return False if the join was stopped."""
         return self.wait_for(lambda: any(self._queues[rank] for rank in ranks))
 
     def wait_for(self, what: Callable[[], bool]) -> bool:
+        """Wait until `what` is true, asking when something has come; return False if the join was stopped."""
         with self._lock:
             self._arrived.wait_for(lambda: self.stopped or what())
             return not self.stopped
@@ -136,7 +138,7 @@ class Intake:
 
 
 def _comparable(a: Watermark, b: Watermark) -> bool:
-    """Otherwise one of them is wrong, which is found out where the time column is known."""
+    """Return whether two watermarks are of one kind. If not, one is wrong: its source finds out which."""
     zones = {getattr(time, "tzinfo", None) is None for time in (a.time, b.time)}
     return isinstance(a.time, int) == isinstance(b.time, int) and len(zones) == 1
 

@@ -1,7 +1,7 @@
 """The rows that results are made of, as long as a result may need them.
 
 Columns of a fixed width and texts live in numpy arrays, from which Arrow arrays are gathered; all others (lists,
-structs, ...) in Arrow chunks, of which small ones are merged as they pile up.
+structs, ...) in Arrow chunks; small ones are merged as they pile up.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.sliding import Sliding, Texts
-from counterflow.engines.local.stamping import Stamped
+from counterflow.engines.local.sliding import CAPACITY_MIN, Sliding, moved, roomy
+from counterflow.engines.local.stamps import Stamped
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
@@ -22,9 +22,11 @@ OPEN, MATCHED, HOPELESS = 0, 1, 2  # states of a row: may get its first match; h
 _BY_WIDTH = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "V16"}
 
 
-class Rows:
-    """One side's rows. A row's *place* counts those that are kept here: all of a side that may be padded, otherwise
-    those that have a number; then place and number are the same.
+class KeptRows:
+    """One side's rows, as long as a result may need them.
+
+    A row's *place* counts those that are kept here: all of a side that may be padded, otherwise those that have a
+    number; then place and number are the same.
     """
 
     def __init__(self, spec: JoinSpec, side: Side) -> None:
@@ -40,12 +42,12 @@ class Rows:
 
     @property
     def places(self) -> int:
-        """How many there were until now."""
+        """The number of rows until now."""
         return self.facts.next
 
-    def append(self, rows: Stamped, **facts: Array) -> None:
-        """`facts` are further ones, a value for each row that is kept here."""
-        times, rank, batch = rows.times, rows.rank, rows.batch
+    def append(self, rows: Stamped, batch: pa.RecordBatch, **facts: Array) -> None:
+        """Add rows that were stamped. `facts` are further ones, a value for each row that is kept here."""
+        times, rank = rows.times, rows.rank
         if rows.kept is not None and not self.padded:
             times, rank, batch = times[rows.kept], rank[rows.kept], batch.take(pa.array(rows.kept))
         if self._place_of is not None:
@@ -65,10 +67,11 @@ class Rows:
         self.facts.append(facts, len(times))
 
     def place_of(self, numbers: Array) -> Array:
+        """Return the places of the rows that have these numbers."""
         return numbers if self._place_of is None or not len(numbers) else self._place_of.get("place", numbers)
 
     def bury(self, dead_ordinal: int, dead_number: int) -> Array:
-        """Rows before get no match any more. Returns those among the newly dead that may have had one, but had not."""
+        """Note that rows before get no match any more; return those that have become unmatched rows by that."""
         dead, before = dead_ordinal if self.padded else dead_number, self.dead
         self.dead = max(before, dead)
         if not self.padded or dead <= before:
@@ -86,7 +89,7 @@ class Rows:
                 column.drop(before)
 
     def gather(self, places: Array) -> list[pa.Array]:
-        """The columns that results have of this side; -1 stands for a missing row."""
+        """Return the columns that results have of this side, for these rows; -1 stands for a missing row."""
         absent: Array | None = places < 0
         assert absent is not None
         if not absent.any():
@@ -99,7 +102,7 @@ class Rows:
         return [column.take(places, absent, self.facts, at) for column in self._columns]
 
 
-class Fixed:
+class FixedColumn:
     """A column whose values have a fixed width: it lies among the facts."""
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
@@ -119,34 +122,65 @@ class Fixed:
             facts[self._null] = null_mask(column)
 
     def drop(self, before: int) -> None:
-        """With the facts."""
+        """Do nothing: its values go with the facts."""
 
     def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
         null = facts.column(self._null)[at] if self._null in facts else None
         return fixed_array(self.type, facts.column(self._value)[at], either(null, absent))
 
 
-class Text:
-    """A column of texts or bytes."""
+class TextColumn:
+    """A column of texts or bytes, laid out as Arrow does it: all bytes in one array, and where each text begins."""
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
-        self._texts, self._null = Texts(type_), f"null {index}"
+        self._null = f"null {index}"
+        self._wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+        is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
+        self._kept = pa.large_string() if is_text else pa.large_binary()
+        self._first = 0  # the oldest live row
+        self._begin = self._end = 0  # where the live rows lie
+        self._offsets = np.zeros(CAPACITY_MIN, np.int64)  # where each text begins, and the end of the last one
+        self._bytes = np.empty(CAPACITY_MIN, np.uint8)
 
     def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
-        self._texts.append(column)
         if column.null_count or self._null in known:
             facts[self._null] = null_mask(column)
+        _, offsets, data = column.buffers()
+        given = np.frombuffer(offsets, np.int64 if self._wide else np.int32)
+        given = given[column.offset : column.offset + len(column) + 1]
+        first, size = int(given[0]), int(given[-1]) - int(given[0])
+        if self._end + len(column) + 1 > len(self._offsets):
+            live = slice(self._begin, self._end + 1)
+            self._offsets = moved(self._offsets, live, roomy(len(self._offsets), live.stop - live.start + len(column)))
+            self._begin, self._end = 0, self._end - self._begin
+        used = int(self._offsets[self._end])
+        if used + size > len(self._bytes):
+            begin = int(self._offsets[self._begin])
+            self._bytes = moved(self._bytes, slice(begin, used), roomy(len(self._bytes), used - begin + size))
+            self._offsets[self._begin : self._end + 1] -= begin
+            used -= begin
+        if size:
+            self._bytes[used : used + size] = np.frombuffer(data, np.uint8, size, first)
+        np.add(given, used - first, out=self._offsets[self._end : self._end + len(given)], dtype=np.int64)
+        self._end += len(column)
 
     def drop(self, before: int) -> None:
-        self._texts.drop(before)
+        step = min(max(before - self._first, 0), self._end - self._begin)
+        self._first += step
+        self._begin += step
 
     def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
-        null = facts.column(self._null)[at] if self._null in facts else None
-        return self._texts.take(places, either(null, absent))
+        null = either(facts.column(self._null)[at] if self._null in facts else None, absent)
+        offsets = self._offsets[self._begin : self._end + 1]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
+        texts = pa.Array.from_buffers(self._kept, len(offsets) - 1, buffers)
+        index = places - self._first
+        found = texts.take(pa.array(index) if null is None else pa.array(np.where(null, 0, index), mask=null))
+        return found if self._kept == self.type else found.cast(self.type)
 
 
-class Chunks:
+class ChunkedColumn:
     """A column of any other type: Arrow arrays, oldest first."""
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
@@ -190,7 +224,7 @@ class Chunks:
         return pa.concat_arrays(parts).take(pa.array(back, mask=absent))
 
 
-class Encoded:
+class DictionaryColumn:
     """A column of dictionaries, which may differ from batch to batch: plain values here, encoded in each result."""
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
@@ -209,25 +243,27 @@ class Encoded:
 
 def _column(index: int, type_: pa.DataType) -> Any:
     if pa.types.is_primitive(type_) or pa.types.is_decimal128(type_):
-        return Fixed(index, type_)
+        return FixedColumn(index, type_)
     if type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        return Text(index, type_)
+        return TextColumn(index, type_)
     if pa.types.is_dictionary(type_):
-        return Encoded(index, type_)
-    return Chunks(index, type_)
+        return DictionaryColumn(index, type_)
+    return ChunkedColumn(index, type_)
 
 
 def either(a: Array | None, b: Array | None) -> Array | None:
+    """Return the mask of what one of two masks has; None is a mask of nothing."""
     return b if a is None else a if b is None else a | b
 
 
 def null_mask(column: pa.Array) -> Array:
+    """Return where a column is null."""
     valid = column.buffers()[0]
     return np.zeros(len(column), bool) if valid is None else ~_bits(valid, column.offset, len(column))
 
 
 def fixed_array(type_: pa.DataType, values: Array, null: Array | None = None) -> pa.Array:
-    """Values of a fixed width, as they lie in memory, as an Arrow array."""
+    """Return values of a fixed width, as they lie in memory, as an Arrow array."""
     valid = None
     if null is not None and null.any():
         valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
@@ -236,6 +272,7 @@ def fixed_array(type_: pa.DataType, values: Array, null: Array | None = None) ->
 
 
 def _bits(buffer: pa.Buffer, offset: int, n: int) -> Array:
+    """Return Arrow's packed bits as an array of booleans."""
     begin = offset // 8
     packed = np.frombuffer(buffer, np.uint8, (offset + n + 7) // 8 - begin, begin)
     return np.unpackbits(packed, count=offset % 8 + n, bitorder="little")[offset % 8 :].view(bool)

@@ -1,4 +1,4 @@
-"""The physical streams of a join, opened: whatever they are, they become batches of one schema and watermarks."""
+"""The physical streams of a join, opened: whatever they are, they become batches of one schema, and watermarks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.dict_rows import REFUSALS, DictRows
-from counterflow.engines.local.files import file_batches, file_schema
-from counterflow.engines.local.streams import Punctuation, Stream, Watermark, is_path
-from counterflow.engines.local.tables import plain_schema, to_arrow
+from counterflow.engines.local.input.dict_rows import REFUSALS, DictRows
+from counterflow.engines.local.input.files import file_batches, file_schema
+from counterflow.engines.local.input.streams import Punctuation, Stream, Watermark, is_path
+from counterflow.engines.local.input.tables import as_table, plain_schema, to_arrow
 from counterflow.errors import ColumnError, InputError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
@@ -34,7 +34,7 @@ _FRAMES = ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame")
 _ENDED = getattr(queue, "ShutDown", queue.Empty)  # from Python 3.13 on
 
 
-class Columns:
+class SideColumns:
     """A side's schema, once it is known: all its sources have the same."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Source:
 
     finite = False  # a table: it can wait, so nothing of it is ever dropped
 
-    def __init__(self, stream: Stream, side: Side, label: str, columns: Columns) -> None:
+    def __init__(self, stream: Stream, side: Side, label: str, columns: SideColumns) -> None:
         self.side, self.label, self.columns = side, label, columns
         self.delay, self._data = stream.delay, _opened(stream.batches, label)
         # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
@@ -67,10 +67,11 @@ class Source:
 
     @property
     def by_punctuation(self) -> bool:
-        """The unordered result of another join: that says itself how far it is."""
+        """Whether it is the unordered result of another join, which says itself how far it is."""
         return self.delay is None and _is_joined(self._data) and not self._data.ordered
 
     def items(self, stopped: Stopped) -> Generator[Item, None, None]:
+        """Yield batches and watermarks until the source ends, or `stopped` says that the join was stopped."""
         with contextlib.closing(self._given(stopped)) as given:
             for number, item in enumerate(given):
                 if isinstance(item, Watermark | Punctuation):
@@ -94,13 +95,13 @@ class Source:
         return _is_joined(self._data) or _is_queue(self._data) or hasattr(self._data, "__aiter__")
 
     def interrupt(self) -> None:
-        """From another thread: make `items` stop waiting, where that is in our hands."""
+        """Make `items` stop waiting, from another thread, where that is in our hands."""
         if _is_joined(self._data):
             self._data.stop()
         self._interrupt()
 
     def abandon(self) -> None:
-        """Instead of `items`, if that never ran."""
+        """Close the source, if `items` never ran."""
         if inspect.isgenerator(self._data) or _is_joined(self._data):
             self._data.close()
 
@@ -121,7 +122,7 @@ class Source:
         return _closing(iter(data))
 
     def _queued(self, data: Any, stopped: Stopped) -> Given:
-        """The items of a queue; a `queue.Queue` is waited for such that `interrupt` ends it, others are asked often."""
+        """Yield the items of a queue. `interrupt` ends the wait for a `queue.Queue`; others are asked often."""
         wakes = isinstance(data, queue.Queue)
         if wakes:
             self._interrupt = partial(_wake, data)
@@ -141,7 +142,7 @@ class Source:
 
     def _asynchronous(self, data: Any, stopped: Stopped) -> Given:
         """Wait for each next item in the event loop of the source, or in one that runs only meanwhile."""
-        from counterflow.engines.local.event_loops import CANCELLED, OwnLoop, TheirLoop  # asyncio takes its time
+        from counterflow.engines.local.input.event_loops import CANCELLED, OwnLoop, TheirLoop  # asyncio takes its time
 
         end = object()
 
@@ -232,7 +233,7 @@ class TableSource(Source):
 
     finite = True
 
-    def __init__(self, table: pa.Table, side: Side, label: str, columns: Columns) -> None:
+    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideColumns) -> None:
         super().__init__(Stream([table]), side, label, columns)
         self.table = table
         self.order_by: SideSpec | None = None  # set before it is read
@@ -250,12 +251,12 @@ class TableSource(Source):
                 self.rows_read += batch.num_rows
 
 
-def open_side(given: Any, side: Side) -> tuple[list[Source], Columns]:
-    """A side's sources: a stream, a joined stream or a table, or a list of them."""
+def open_side(given: Any, side: Side) -> tuple[list[Source], SideColumns]:
+    """Return the sources of a side, which is a stream, a joined stream or a table, or a list of them."""
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts:
         raise InputError(f"the {side} side is an empty list: give a stream, or a list of one or more")
-    columns = Columns()
+    columns = SideColumns()
     sources: list[Source] = []
     for number, part in enumerate(parts, 1):
         label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"
@@ -264,28 +265,19 @@ def open_side(given: Any, side: Side) -> tuple[list[Source], Columns]:
         if isinstance(part, Stream):
             sources.append(Source(part, side, label, columns))
         else:
-            sources.append(TableSource(_table(part, side), side, label, columns))
+            sources.append(TableSource(as_table(part, side), side, label, columns))
     return sources, columns
 
 
 def is_stream(data: Any) -> bool:
+    """Return whether a side is a stream, or one of several is."""
     if isinstance(data, list | tuple):
         return any(map(is_stream, data))
     return isinstance(data, Stream) or _is_joined(data)
 
 
-def _table(data: Any, side: Side) -> pa.Table:
-    try:
-        table = to_arrow(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"the {side} input ({type(data).__name__}) cannot be converted to Arrow: {error}") from error
-    if table is None:
-        raise InputError(f"the {side} input is a {type(data).__name__}: make it a stream (cf.stream) or a table")
-    return table
-
-
 def _opened(data: Any, label: str) -> Any:
-    """What does not need a thread yet: paths as a list, frames and tables as one item, exported streams as readers."""
+    """Open what needs no thread yet: paths become a list, frames and tables one item, exported streams readers."""
     if is_path(data):
         data = [data]
     if isinstance(data, list | tuple) and data and all(map(is_path, data)):
@@ -308,7 +300,7 @@ def _opened(data: Any, label: str) -> Any:
 
 
 def _schema_of(data: Any, label: str) -> pa.Schema | None:
-    """The schema, if it can be known without waiting for a batch."""
+    """Return the schema, if it can be known without waiting for a batch."""
     if _are_paths(data):
         return file_schema(data[0], label)
     if _is_joined(data):
@@ -319,7 +311,7 @@ def _schema_of(data: Any, label: str) -> pa.Schema | None:
 
 
 def _stream_schema(schema: pa.Schema) -> pa.Schema:
-    """Plain types; dictionaries with wide indexes, because each batch brings values of its own."""
+    """Return plain types, and dictionaries with wide indexes, because each batch brings values of its own."""
     fields = []
     for field in plain_schema(schema.remove_metadata()):
         if pa.types.is_dictionary(field.type):
@@ -330,7 +322,7 @@ def _stream_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Nothing but nulls, texts in another of Arrow's layouts, or a dictionary of such."""
+    """Return whether a type is only nulls, texts in another of Arrow's layouts, or a dictionary of such."""
     if pa.types.is_dictionary(found) and pa.types.is_dictionary(wanted):
         return found.value_type == wanted.value_type or _means_the_same(found.value_type, wanted.value_type)
     alike = (pa.string(), pa.large_string(), pa.string_view()), (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -377,6 +369,7 @@ def running_loop() -> Any:
 
 
 def _closing(iterator: Iterator[Any], owner: Any = None) -> Given:
+    """Yield what the iterator yields; in the end close it, if it is a generator, and its owner."""
     try:
         yield from iterator
     finally:

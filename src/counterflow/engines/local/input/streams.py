@@ -7,13 +7,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from counterflow.errors import InputError, OptionError, TimeError
 from counterflow.spec.window_sizes import duration_us
+from counterflow.windows.times import INT64
 
-INT64 = np.iinfo(np.int64)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -41,7 +40,7 @@ class Punctuation:
 
 
 def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: pa.Schema | None = None) -> Stream:
-    """One physical stream for `window_join`.
+    """Return one physical stream for `window_join`.
 
     Parameters
     ----------
@@ -74,9 +73,9 @@ def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: 
 
 
 def watermark(time: dt.datetime | int) -> Watermark:
-    """An item of a stream that says: no row with a time up to and including `time` comes after this.
+    """Return an item of a stream that says: no row with a time up to and including `time` comes after this.
 
-    Keeps a join going while a source is idle. `time` is a datetime, or an integer in the time column's unit.
+    It keeps a join going while a source is idle. `time` is a datetime, or an integer in the time column's unit.
     """
     if hasattr(time, "item"):  # numpy's integers and times
         time = time.item()
@@ -86,6 +85,7 @@ def watermark(time: dt.datetime | int) -> Watermark:
 
 
 def is_path(data: Any) -> bool:
+    """Return whether this names a file."""
     return isinstance(data, str | os.PathLike)
 
 
@@ -99,7 +99,7 @@ def _check_delay(delay: Any) -> int:
 
 
 def delay_ticks(delay: Any, time: pa.DataType, label: str) -> int | None:
-    """The delay in microseconds, or in an integer time's unit."""
+    """Return the delay in microseconds, or in an integer time's unit."""
     if delay is None:
         return None
     ticks = _check_delay(delay)
@@ -111,7 +111,7 @@ def delay_ticks(delay: Any, time: pa.DataType, label: str) -> int | None:
 
 
 def watermark_ticks(given: Any, time: pa.DataType, label: str) -> int:
-    """A watermark's time as the column's values are kept: microseconds, or an integer time's own unit."""
+    """Return a watermark's time as the column's values are kept: in microseconds, or an integer time's own unit."""
     if pa.types.is_integer(time):
         if isinstance(given, int):
             return _held(given)
@@ -132,7 +132,7 @@ def _held(ticks: int) -> int:
 
 
 def time_of(ticks: int, time: pa.DataType) -> Any:
-    """The inverse: a datetime; or an integer, for integer times and where datetime does not reach."""
+    """Return the inverse: a datetime; or an integer, for integer times and where datetime does not reach."""
     if pa.types.is_integer(time):
         return ticks
     try:

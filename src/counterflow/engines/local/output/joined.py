@@ -1,0 +1,129 @@
+"""The joined stream: what the user holds of a join of streams (`stream_join` runs it)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from counterflow.engines.local.core import SIDES
+from counterflow.engines.local.input.sources import running_loop
+from counterflow.engines.local.input.streams import Punctuation
+from counterflow.engines.local.output.shedding import StreamItem
+from counterflow.engines.local.stream_join import StreamJoin
+from counterflow.errors import InputError, OptionError
+
+
+class JoinedStream:
+    """Two streams joined: an iterator of Arrow batches.
+
+    Closing it, or forgetting it, ends its threads and closes sources that are generators; so does an error, which is
+    raised as itself, and an interrupt. It is a context manager and exports an Arrow stream. One thread at a time
+    iterates; `close`, `late` and `metrics` may be called from any.
+    """
+
+    def __init__(self, join: StreamJoin) -> None:
+        self._join = join
+        self._items = join.items()
+        # Without a reference to self, and without waiting: garbage collection may come at any moment.
+        self._forgotten = weakref.finalize(self, join.stop)
+        self._forgotten.atexit = False
+
+    def __iter__(self) -> JoinedStream:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        while True:
+            item = self._next()
+            if isinstance(item, pa.RecordBatch):
+                return item
+
+    def punctuated(self) -> Iterator[pa.RecordBatch | Punctuation]:
+        """Yield the batches, and `cf.Punctuation(time)` between them: no result with a pair_time <= time follows it."""
+        self._join.punctuate()
+        while True:
+            try:
+                item = self._next()
+            except StopIteration:
+                return
+            yield item
+
+    def _next(self) -> StreamItem:
+        if self._join.intake.stopped:
+            raise StopIteration
+        self._check_loop()
+        self._join.check_process()
+        try:
+            return next(self._items)
+        except BaseException:  # the end too, and an interrupt
+            self.close()
+            raise
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The result's columns; waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
+        if self._join.spec is None:
+            self._check_loop()
+            self._join.check_process()
+        try:
+            return self._join.resolve().output_schema
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_loop(self) -> None:
+        """Refuse to block the event loop that a source needs: it would wait for ever."""
+        loop = running_loop()
+        if loop is not None and (label := self.waits_for(loop)) is not None:
+            raise InputError(
+                f"{label} is asynchronous and belongs to the event loop that this call would block: take results in "
+                "another thread, `batch = await asyncio.to_thread(next, joined, None)`, or make the join outside of "
+                "the loop"
+            )
+
+    def waits_for(self, loop: Any) -> str | None:
+        """Return the name of the first source that needs this event loop to run, or None."""
+        return next((source.label for source in self._join.sources if source.needs(loop)), None)
+
+    @property
+    def known_schema(self) -> pa.Schema | None:
+        """The schema, if it is known without waiting."""
+        return None if self._join.spec is None else self._join.spec.output_schema
+
+    @property
+    def ordered(self) -> bool:
+        return self._join.ordered
+
+    def late(self, side: str) -> pa.Table:
+        """Return the last late rows of a side, at most `late_rows` of `cf.Local`; `metrics` has their number."""
+        if side not in SIDES:
+            raise OptionError(f"late({side!r}): 'left' or 'right'")
+        return self._join.late(0 if side == "left" else 1)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark."""
+        return self._join.metrics()
+
+    def close(self) -> None:
+        """End it; the next result asked for is the end."""
+        self._join.close()
+        self._forgotten.detach()  # it holds the join, which may hold an error, whose traceback holds us
+
+    def stop(self) -> None:
+        """Like `close`, but do not wait for the threads."""
+        self._join.stop()
+
+    def __enter__(self) -> JoinedStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        spec = self._join.spec
+        return f"JoinedStream({'' if spec is None else f'{spec.how}: {spec.where}'})"

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from counterflow.errors import ColumnError, EvaluationError, PredicateError, WindowError
 from counterflow.predicate.casts import cast_value, castable
+from counterflow.predicate.durations import duration_us
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
 from counterflow.predicate.forms import AGGREGATES, FORMS, collate, extract
 from counterflow.predicate.functions import FUNCTIONS, WALL_CLOCK_FUNCTIONS
@@ -39,7 +40,6 @@ from counterflow.predicate.types import (
     wider,
 )
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
-from counterflow.spec.window_sizes import duration_us
 from counterflow.suggest import did_you_mean
 
 _QUALIFIERS: dict[str, Side] = {"l": "left", "left": "left", "r": "right", "right": "right"}

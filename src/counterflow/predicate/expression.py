@@ -21,6 +21,7 @@ from counterflow.predicate.types import SqlType
 from counterflow.predicate.wall_clock import UTC_NAMES, date_of, timestamp_text
 
 Side = OneOf["left", "right"]
+SIDES: tuple[Side, Side] = ("left", "right")
 
 
 def opposite(side: Side) -> Side:

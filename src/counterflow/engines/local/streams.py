@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.errors import InputError, OptionError, TimeError
-from counterflow.spec.window_sizes import duration_us
+from counterflow.predicate.durations import duration_us
 
 INT64 = np.iinfo(np.int64)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

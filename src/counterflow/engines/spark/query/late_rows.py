@@ -1,7 +1,7 @@
 """Late rows as Parquet files, one folder a side, for users who ask for them.
 
-A file's name says which cell of which join and query wrote it, and in which batch: a task that Spark runs again writes
-the same file again.
+A file's name names the query, the join, the cell and the batch: a task that Spark runs again writes the same file
+again.
 """
 
 from __future__ import annotations

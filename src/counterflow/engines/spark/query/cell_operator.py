@@ -8,7 +8,6 @@ event-time timer calls it in every batch that moves the watermark, also when the
 from __future__ import annotations
 
 import hashlib
-import itertools
 import time
 import uuid
 from collections.abc import Generator, Iterator
@@ -29,7 +28,8 @@ from counterflow.engines.spark.query.layout import Layout
 from counterflow.engines.spark.query.routing import DROPPED, HEARTBEAT
 from counterflow.engines.spark.session.worker import readable, settle_worker
 from counterflow.engines.spark.state.blobs import NewBlob, from_blob, pieces
-from counterflow.engines.spark.state.chunks import ChunkEntry, decode_chunk, in_one_order, mergeable, merged, new_chunk
+from counterflow.engines.spark.state.chunk_store import ChunkStore
+from counterflow.engines.spark.state.chunks import ChunkEntry, in_one_order
 from counterflow.engines.spark.state.counters import CELL_COUNTERS, COUNTERS, Totals
 from counterflow.engines.spark.state.directory import (
     CHUNK_KEY_SCHEMA,
@@ -59,7 +59,6 @@ class MicroBatch:
     late: dict[Side, list[pa.Table]] = field(default_factory=dict)
     event_time_max: int | None = None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CELL_COUNTERS, 0))
-    positions: Iterator[int] = field(default_factory=itertools.count)  # the next chunk's
 
     def took(self, what: str, began_ns: int) -> None:
         """Add the time since `began_ns` to a counter."""
@@ -143,23 +142,24 @@ class CounterflowCell(StatefulProcessor):
 
     def _advance(self, cell: int, directory: Directory, batch: MicroBatch, watermark: int) -> Iterator[pd.DataFrame]:
         files = HotFiles(self._name(cell))
-        new, chunks = self._new_chunks(directory, batch)
+        store = ChunkStore(directory, self.chunk_state, files, batch.counts)
+        new, chunks = self._new_chunks(store, batch)
         empty = new_cell(self.spec, self.layout.grid(cell))
         if new or empty.waits:
             before = _since(directory)
             version = next_version(directory.version, new, before, watermark)
             job = Job(files.folder.name, directory.version, version, new, before, watermark)
             began = time.perf_counter_ns()
-            needless = yield from self._run(job, files, empty, directory, batch)
+            needless = yield from self._run(job, empty, store, batch)
             batch.took("host_us", began)
             directory.version = job.new_version
         else:
             needless = empty.forget(watermark)  # says how far; the hot windows forget with the next rows
         began = time.perf_counter_ns()
         for entry, blob in chunks:
-            self._store(directory, entry, blob, files, batch)
-        self._forget(directory, [e for e in directory.chunks if e.time_max <= needless[e.side]], files)
-        self._merge_small(directory, files, batch, max(min(needless.values()), _oldest(directory)))
+            store.add(entry, blob)
+        store.expire(needless)
+        store.merge_small(self.spec, needless)
         if self.late_rows is not None:
             for side, tables in batch.late.items():
                 name = f"{self._lasting_name(cell)}-{directory.batches:08d}"  # the same file if the batch runs again
@@ -179,9 +179,7 @@ class CounterflowCell(StatefulProcessor):
         """Return a name that is the same after a restart, and another one in another join or query."""
         return _hashed(_query_id(), self.fingerprint, cell)
 
-    def _new_chunks(
-        self, directory: Directory, batch: MicroBatch
-    ) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
+    def _new_chunks(self, store: ChunkStore, batch: MicroBatch) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
         """Return the new rows as blobs for a job, and those that are stored as chunks, too."""
         new: list[NewBlob] = []
         chunks: list[tuple[ChunkEntry, bytes]] = []
@@ -194,61 +192,30 @@ class CounterflowCell(StatefulProcessor):
                 if TIE in rows.column_names and not is_order_sensitive(self.spec):
                     rows = rows.drop_columns([TIE])
                 for part in pieces(rows):
-                    entry, blob = new_chunk(self.spec.side(side), part, directory.batches, next(batch.positions))
+                    entry, blob = store.new(self.spec.side(side), part)
                     new.append(NewBlob(side, blob, stored))
                     if stored:
                         chunks.append((entry, blob))
         return new, chunks
 
     def _run(
-        self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: MicroBatch
+        self, job: Job, empty: Cell, store: ChunkStore, batch: MicroBatch
     ) -> Generator[pd.DataFrame, None, dict[Side, int]]:
         """Yield the results; return for each side the time up to which no row is needed any more."""
 
         def build() -> Cell:
-            tables = [(e.side, decode_chunk(e, self._read(e, files, batch))) for e in directory.chunks]
-            empty.load(tables, job.before)
+            empty.load(store.tables(), job.before)
             return empty
 
-        answer, hot = run_job(job, files.folder, build)
+        answer, hot = run_job(job, store.files.folder, build)
         outcome = answer.outcome
         assert outcome is not None, "a job that is answered is done"
-        batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or directory.chunks else 0
+        batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or store.directory.chunks else 0
         batch.counts["hosted_bytes"], batch.counts["join_us"] = outcome.hosted_bytes, outcome.join_us
         batch.totals.pairs += outcome.rows
         for blob in answer:
             yield _frame(payload=blob)
         return outcome.needless
-
-    # --- chunks
-
-    def _read(self, entry: ChunkEntry, files: HotFiles, batch: MicroBatch) -> bytes | None:
-        """Return a chunk's bytes, from its copy or from the state store; None if neither has it."""
-        blob = files.read(entry)
-        batch.counts["chunks_read" if blob is None else "chunks_copied"] += 1
-        if blob is None:
-            value = self.chunk_state.getValue((entry.id,))
-            blob = None if value is None else bytes(value[0])
-        return blob
-
-    def _store(self, directory: Directory, entry: ChunkEntry, blob: bytes, files: HotFiles, batch: MicroBatch) -> None:
-        self.chunk_state.updateValue((entry.id,), (blob,))
-        directory.chunks.append(entry)
-        batch.counts["copies_failed"] += not files.write(entry.id, blob)
-
-    def _forget(self, directory: Directory, entries: list[ChunkEntry], files: HotFiles) -> None:
-        for entry in entries:
-            directory.chunks.remove(entry)
-            self.chunk_state.removeKey((entry.id,))
-        files.remove([entry.id for entry in entries])
-
-    def _merge_small(self, directory: Directory, files: HotFiles, batch: MicroBatch, needless: int) -> None:
-        for group in list(mergeable(directory.chunks, self.spec, needless)):
-            tables = [decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
-            side = self.spec.side(group[0].side)
-            chunk = new_chunk(side, merged(tables), directory.batches, next(batch.positions))
-            self._store(directory, *chunk, files, batch)
-            self._forget(directory, group, files)
 
     def _commit(self, directory: Directory, watermark: int, batch: MicroBatch) -> None:
         """Add up, remember the watermark for the next batch's late rows, and write the directory."""
@@ -272,10 +239,6 @@ def _query_id() -> str:
 def _watermark(timer_values: Any) -> int:
     """Return the watermark, or BEGIN before there is one: Spark says 0 then, by which rows up to 1970 would be late."""
     return timer_values.getCurrentWatermarkInMs() * 1000 or BEGIN
-
-
-def _oldest(directory: Directory) -> int:
-    return min((entry.time_min for entry in directory.chunks), default=0)
 
 
 def _since(directory: Directory) -> int:

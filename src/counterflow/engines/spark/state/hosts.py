@@ -96,7 +96,7 @@ class Host:
         self._address: dict[str, object] | None = None
 
     def run(self, job: Job, windows: Cell | None = None) -> Answer:
-        """Do a job, or return the last one's answer again. `windows` that were built for it are hosted from now on."""
+        """Do a job, or return its answer again if it was the last. `windows` built for it are hosted from now on."""
         with self._lock:
             if windows is not None:
                 self._cells[job.cell] = Hosted(windows, job.version)

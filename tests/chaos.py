@@ -58,7 +58,7 @@ def fails_once(batches):
 @contextmanager
 def full_disk():
     """In the cells' workers no file can grow beyond 100 bytes: hot copies fail as they do on a full disk."""
-    from counterflow.engines.spark import operator
+    from counterflow.engines.spark.query import cell_operator as operator
 
     original = operator.CounterflowCell
 

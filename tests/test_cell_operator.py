@@ -19,12 +19,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark import blobs, hosts, state
-from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.layout import Layout, choose_layout
-from counterflow.engines.spark.operator import CounterflowCell
+from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive, pack
+from counterflow.engines.spark.query.cell_operator import CounterflowCell
+from counterflow.engines.spark.query.layout import Layout, choose_layout
+from counterflow.engines.spark.query.routing import pack
+from counterflow.engines.spark.state import blobs, hosts
+from counterflow.engines.spark.state.blobs import from_blob, to_blob
+from counterflow.engines.spark.state.directory import read_directory
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, table_of, tables, windows
@@ -98,7 +100,7 @@ class Cell:
 
     @property
     def directory(self) -> Any:
-        return state.read_directory(self.handle.value[0], self.operator.fingerprint)
+        return read_directory(self.handle.value[0], self.operator.fingerprint)
 
 
 def pairs_of(parts: list[pa.Table]) -> Counter:

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark.cell import BEGIN, END, NewRows, sorted_results
-from counterflow.engines.spark.layout import choose_layout
+from counterflow.engines.spark.cell.cell import BEGIN, END, NewRows, sorted_results
+from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
+from counterflow.engines.spark.cell.row_window_cell import new_cell
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive
+from counterflow.engines.spark.query.layout import choose_layout
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import START_S, joins, table_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from counterflow import folders
-from counterflow.engines.spark import java
+from counterflow.engines.spark.session import java
 from counterflow.folders import cache_directories, cache_directory, private_temporary_directory
 
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as other users")

@@ -14,16 +14,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from counterflow.engines.spark import answers, channel, hosts
-from counterflow.engines.spark.answers import Answer
-from counterflow.engines.spark.blobs import from_blob, to_blob
-from counterflow.engines.spark.cell import BEGIN
-from counterflow.engines.spark.hosts import Host, HostIsGone, Job, NotHosted, ask, run_job
-from counterflow.engines.spark.hot_files import HotFiles
-from counterflow.engines.spark.layout import choose_layout
+from counterflow.engines.spark.cell.cell import BEGIN
+from counterflow.engines.spark.cell.row_window_cell import new_cell
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.state import new_chunk
+from counterflow.engines.spark.query.layout import choose_layout
+from counterflow.engines.spark.state import answers, channel, hosts
+from counterflow.engines.spark.state.answers import Answer
+from counterflow.engines.spark.state.blobs import from_blob, to_blob
+from counterflow.engines.spark.state.chunks import new_chunk
+from counterflow.engines.spark.state.hosts import Host, HostIsGone, Job, NotHosted, ask, run_job
+from counterflow.engines.spark.state.hot_files import HotFiles
 from counterflow.errors import EvaluationError
 from counterflow.spec.join_spec import build_spec
 from inputs import table_of

@@ -82,6 +82,17 @@ def test_only_the_spark_engine_imports_pyspark():
             assert not any(name.split(".")[0] in ("pyspark", "py4j") for name in imports_of(path)), path
 
 
+def test_the_folders_of_the_spark_engine_import_downwards():
+    """A cell knows nothing of Spark, and its state nothing of the query."""
+    below = {"cell": {"cell"}, "session": {"session", "options"}, "state": {"state", "cell"}}
+    for path, parts in modules():
+        if parts[:2] == ("engines", "spark") and parts[2] in below:
+            names = [name.split(".") for name in imports_of(path)]
+            used = {name[3] for name in names if name[:3] == ["counterflow", "engines", "spark"] and len(name) > 3}
+            assert used <= below[parts[2]], path
+            assert parts[2] != "cell" or not any(name[0] == "pyspark" for name in names), path
+
+
 def test_no_py4j_internals():
     for path, _ in modules():
         assert "._jvm" not in path.read_text() and "_jdf" not in path.read_text(), path

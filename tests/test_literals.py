@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark.layout import choose_layout
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.state import fingerprint_of
+from counterflow.engines.spark.query.layout import choose_layout
+from counterflow.engines.spark.state.directory import fingerprint_of
 from counterflow.predicate import types
 from counterflow.predicate.expression import Column, Literal
 from counterflow.reference import reference_pairs

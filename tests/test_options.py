@@ -25,7 +25,8 @@ from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
-from counterflow.engines.spark import engine as spark_engine
+from counterflow.engines.spark.query.inputs import Inputs
+from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
 from counterflow.spec.join_spec import build_spec
 from test_cli_hostile import call, check, inputs  # noqa: F401 - a fixture
 
@@ -241,7 +242,7 @@ class Frame(SimpleNamespace):
     """As much of a DataFrame as planning looks at."""
 
     def __init__(self, column: str, streaming: bool) -> None:
-        watermark = {spark_engine.WATERMARK_KEY: 0} if streaming else {}
+        watermark = {WATERMARK_KEY: 0} if streaming else {}
         schema = StructType([StructField("ts", TimestampType(), True, watermark), StructField(column, LongType())])
         context = SimpleNamespace(defaultParallelism=6)
         session = SimpleNamespace(conf={"spark.sql.session.timeZone": "UTC"}, sparkContext=context)
@@ -249,9 +250,9 @@ class Frame(SimpleNamespace):
 
 
 def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
-    frames = spark_engine._Inputs.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
+    frames = Inputs.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
     options = {**BAND, "window": "3 seconds"}
-    spec, layout = spark_engine._plan(frames, options, engine)
+    spec, layout = plan(frames, options, engine)
     return SimpleNamespace(spec=spec, layout=layout)
 
 

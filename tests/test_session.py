@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from counterflow.engines.spark.session import _ensure_python
+from counterflow.engines.spark.session.session import _ensure_python
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import counterflow as cf
-from counterflow.engines.spark.java import ensure_java
+from counterflow.engines.spark.session import ensure_java
 from inputs import SCHEMA, window_of
 from streams import THOROUGH, read_stream, write_batches
 from test_contract import expected

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
-from counterflow.engines.spark.blobs import from_blob
-from counterflow.engines.spark.layout import choose_layout, spark_hash
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import pack
+from counterflow.engines.spark.query.layout import choose_layout, spark_hash
+from counterflow.engines.spark.query.routing import pack
+from counterflow.engines.spark.state.blobs import from_blob
 from counterflow.lab.simulator.window_forms import FORMS, ROWS, draw_window
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, WINDOWS, benchmark_inputs, table_of, window_of

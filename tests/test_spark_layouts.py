@@ -18,13 +18,14 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark import hosts
-from counterflow.engines.spark.blobs import from_blob
-from counterflow.engines.spark.cell import sorted_results
-from counterflow.engines.spark.layout import choose_layout
-from counterflow.engines.spark.operator import CounterflowCell
+from counterflow.engines.spark.cell.cell import sorted_results
+from counterflow.engines.spark.cell.row_order import TIE, has_row_windows
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.routing import TIE, has_row_windows, pack
+from counterflow.engines.spark.query.cell_operator import CounterflowCell
+from counterflow.engines.spark.query.layout import choose_layout
+from counterflow.engines.spark.query.routing import pack
+from counterflow.engines.spark.state import hosts
+from counterflow.engines.spark.state.blobs import from_blob
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, form_of, table_of, tables, windows

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import counterflow as cf
-from counterflow.engines.spark.java import ensure_java
+from counterflow.engines.spark.session import ensure_java
 from inputs import table_of
 from streams import THOROUGH, cut, write_batches
 

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark import blobs, hosts, state
-from counterflow.engines.spark.blobs import to_blob
-from counterflow.engines.spark.routing import TIE
-from counterflow.engines.spark.state import Directory, decode_chunk, in_one_order, new_chunk, read_directory
+from counterflow.engines.spark.cell.row_order import TIE
+from counterflow.engines.spark.state import blobs, chunks, hosts
+from counterflow.engines.spark.state.blobs import to_blob
+from counterflow.engines.spark.state.chunks import decode_chunk, digest_of, in_one_order, new_chunk
+from counterflow.engines.spark.state.directory import FORMAT, Directory, read_directory
 from counterflow.errors import StateError
 from counterflow.spec.join_spec import build_spec
 from inputs import tables
@@ -61,7 +62,7 @@ def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed):
     watermark = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blobs, "BLOB_ROWS_MAX", 16)  # chunks are cut
-        patch.setattr(state, "MERGE_CHUNKS", 2)  # and merged
+        patch.setattr(chunks, "MERGE_CHUNKS", 2)  # and merged
         for batch in range(8):
             parts = [t.slice(5 * batch, 5) for t in (left, right)]
             for cell in (kept, again):
@@ -175,14 +176,14 @@ def test_a_damaged_directory_is_refused():
 
 def forged(**changes: object) -> str:
     """Somebody else's directory, with the right checksum."""
-    data = {"format": state.FORMAT, **asdict(directory())}
+    data = {"format": FORMAT, **asdict(directory())}
     for name, value in changes.items():
         if name in data["chunks"][0]:
             data["chunks"][0][name] = value
         else:
             data[name] = value
     text = json.dumps(data)
-    return f"{state._digest_of(text.encode())} {text}"
+    return f"{digest_of(text.encode())} {text}"
 
 
 @pytest.mark.parametrize(

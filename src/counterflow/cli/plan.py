@@ -11,7 +11,8 @@ from rich.table import Table
 
 from counterflow.cli.terminal import notes
 from counterflow.errors import OptionError
-from counterflow.spec.window_sizes import INT64_MAX, duration_us
+from counterflow.predicate.durations import duration_us
+from counterflow.spec.window_sizes import INT64_MAX
 
 LEAST, MOST = 1e-6, 1e12  # tuples a second, bytes or GiB: what is beyond is a slip of the finger
 DEVIATION_MAX = 0.25  # of a prediction, with --verify

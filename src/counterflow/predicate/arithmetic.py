@@ -17,7 +17,7 @@ def division_by_zero(call: Call) -> EvaluationError:
 
 
 def arithmetic(call: Call, values: list[Any]) -> Any:
-    """The value of an arithmetic operator; a DECIMAL result is rounded half up to its type's scale."""
+    """Return the value of an arithmetic operator; a DECIMAL is rounded half up to its type's scale."""
     if call.op in ("/", "%", "div") and values[1] == 0:
         raise division_by_zero(call)
     if call.type.is_float:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from counterflow.errors import ColumnError, EvaluationError, PredicateError, WindowError
 from counterflow.predicate.casts import cast_value, castable
+from counterflow.predicate.durations import duration_us
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
 from counterflow.predicate.forms import AGGREGATES, FORMS, collate, extract
 from counterflow.predicate.functions import FUNCTIONS, WALL_CLOCK_FUNCTIONS
@@ -39,7 +40,6 @@ from counterflow.predicate.types import (
     wider,
 )
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
-from counterflow.spec.window_sizes import duration_us
 from counterflow.suggest import did_you_mean
 
 _QUALIFIERS: dict[str, Side] = {"l": "left", "left": "left", "r": "right", "right": "right"}
@@ -84,7 +84,7 @@ def bind(where: str | Expr, left: Schema, right: Schema, zone: str | None = None
 
 
 def convert(expression: Expression, target: SqlType) -> Expression:
-    """The same value as another type: nothing, a folded literal, or an explicit cast."""
+    """Return the same value as another type: itself, a literal of that type, or an explicit cast."""
     if expression.type == target:
         return expression
     if isinstance(expression, Literal):
@@ -113,7 +113,7 @@ def zone_of(node: Node, left: Schema, right: Schema) -> str:
 
 
 class Binder:
-    """Binds the nodes of one predicate. `zone` is where all its TIMESTAMPs are read."""
+    """What binds the nodes of one predicate. `zone` is where all its TIMESTAMPs are read."""
 
     def __init__(self, left: Schema, right: Schema, zone: str = "UTC") -> None:
         self.schemas: dict[Side, Schema] = {"left": left, "right": right}
@@ -239,7 +239,7 @@ class Binder:
         return Call("<=>", (self.condition_of(node.this), self.condition_of(node.expression)), BOOLEAN)
 
     def bind_nullsafeneq(self, node: Node) -> Expression:
-        """IS DISTINCT FROM."""
+        """Bind IS DISTINCT FROM."""
         same = self.binary("<=>", self.expression(node.this), self.expression(node.expression))
         return Call("not", (same,), BOOLEAN)
 
@@ -284,7 +284,7 @@ class Binder:
         return convert(a, common), convert(b, common)
 
     def adopt_times(self, values: list[Expression]) -> list[Expression]:
-        """A string constant beside a date or timestamp is one (Spark casts it)."""
+        """Return the values, with text constants beside a date or timestamp turned into one, as Spark casts them."""
         time = next((v.type for v in values if v.type.is_time), None)
         if time is None:
             return values
@@ -309,12 +309,12 @@ class Binder:
         return None
 
     def on_wall_clock(self, moment: Expression) -> Expression:
-        """Spark measures between wall clocks, so a change to summer time counts; where there is none, no cast."""
-        utc = moment.type.name == "TIMESTAMP" and self.zone in UTC_NAMES
+        """Return a moment for a difference: Spark measures between wall clocks, so a change to summer time counts."""
+        utc = moment.type.name == "TIMESTAMP" and self.zone in UTC_NAMES  # without such changes no cast is needed
         return moment if utc else convert(moment, TIMESTAMP_NTZ)
 
     def shifted(self, op: str, moment: Expression, interval: Expression) -> Expression:
-        """A moment plus or minus an interval: Spark moves whole days on the wall clock, the rest as elapsed time."""
+        """Return a moment moved by an interval, as in Spark: whole days on the wall clock, the rest as elapsed time."""
         constant = interval.value if isinstance(interval, Literal) and interval.value is not None else None
         if moment.type == DATE and constant is not None and constant % US_PER_DAY == 0:
             return Call("date_add" if op == "+" else "date_sub", (moment, Literal(constant // US_PER_DAY, INT)), DATE)
@@ -402,7 +402,7 @@ class Binder:
         return self.case([*branches, self.expression(default) if default else Literal(None, NULL)])
 
     def case(self, args: list[Expression]) -> Expression:
-        """CASE as (condition, value, condition, value, ..., default)."""
+        """Return a CASE over (condition, value, condition, value, ..., default)."""
         values = self.same_type("CASE", [*args[1:-1:2], args[-1]])
         flat: list[Expression] = []
         for condition, value in zip(args[0:-1:2], values, strict=False):
@@ -488,7 +488,7 @@ class Binder:
 
 
 def find_column(schema: Mapping[str, Any], name: str) -> str | None:
-    """The column by its exact name, else by its only case-insensitive match (as Spark resolves names)."""
+    """Return the column with this name, else its only match if case is ignored (as Spark resolves names), or None."""
     if name in schema:
         return name
     folded = [column for column in schema if column.lower() == name.lower()]

@@ -35,7 +35,7 @@ _NAMED_FLOAT = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether the CAST is allowed at all."""
+    """Return whether the CAST is allowed at all."""
     kinds = (_kind(source), _kind(target))
     return source.name in ("NULL", target.name) or kinds in _ALLOWED or kinds[::-1] in _ALLOWED
 
@@ -80,6 +80,7 @@ def never_fails(source: SqlType, target: SqlType) -> bool:
 
 
 def cast_value(value: Any, source: SqlType, target: SqlType) -> Any:
+    """Return a value as another type. Raises an EvaluationError if it does not fit."""
     if value is None or source == target:
         return value
     try:
@@ -151,7 +152,10 @@ def _to_float(value: Any, target: SqlType) -> float:
 
 
 def to_float32(number: int | float | Decimal) -> float:
-    """Rounded once: on the way over a DOUBLE, a tie that is none is told by that DOUBLE's last bit."""
+    """Return a number as a FLOAT, rounded once.
+
+    The DOUBLE on the way may look like a tie that the number is not: its last bit is set to tell the two apart.
+    """
     double = float(number)
     if not isinstance(number, float) and double and math.isfinite(double):
         error = Fraction(number) - Fraction(double)
@@ -195,7 +199,7 @@ def to_string(value: Any, source: SqlType) -> str:
 
 
 def _java_float(value: float, source: SqlType) -> str:
-    """The shortest digits that round-trip, laid out as `Double.toString` does."""
+    """Return the shortest digits that round-trip, laid out as Java's `Double.toString` does."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

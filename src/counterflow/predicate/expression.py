@@ -1,7 +1,7 @@
 """Typed expressions: what a predicate is after its columns are found and its types agree.
 
-Three kinds of node suffice. Every implicit conversion is an explicit `cast` call by then, so that an
-evaluator never has to know the widening rules.
+Three kinds of node suffice. Every implicit conversion has become an explicit `cast` call, so that no evaluator has
+to know the widening rules.
 
 Values, wherever a single row is computed: integers are `int` (exact, of any size), DECIMAL is
 `decimal.Decimal`, FLOAT and DOUBLE are `float`, STRING `str`, BINARY `bytes`, BOOLEAN `bool`, DATE the day
@@ -21,6 +21,7 @@ from counterflow.predicate.types import SqlType
 from counterflow.predicate.wall_clock import UTC_NAMES, date_of, timestamp_text
 
 Side = OneOf["left", "right"]
+SIDES: tuple[Side, Side] = ("left", "right")
 
 
 def opposite(side: Side) -> Side:
@@ -28,12 +29,14 @@ def opposite(side: Side) -> Side:
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as SQL has it: two names that differ are two texts."""
+    """Return a column's name as SQL writes it: two names that differ are two texts."""
     return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of one side, by the name that its input has."""
+
     side: Side
     name: str
     type: SqlType
@@ -60,7 +63,7 @@ class Literal:
         return hash(self._identity)
 
     def __str__(self) -> str:
-        """Write it exactly, with its type: a checkpoint knows a join by the text of its predicate."""
+        """Return it exactly, with its type: a checkpoint knows a join by the text of its predicate."""
         if self.value is None:
             return "NULL" if self.type.name == "NULL" else f"cast(NULL AS {self.type})"
         return _WRITERS[self.type.name](self.value, self.type)
@@ -88,7 +91,7 @@ def _date_text(value: int, type_: SqlType) -> str:
 
 
 def _timestamp_text(value: int, type_: SqlType) -> str:
-    """Write it in UTC: where the clock is put back, a wall clock shows two moments alike."""
+    """Return it in UTC: where the clock is put back, a wall clock shows two moments alike."""
     try:
         return f"{type_.name} '{timestamp_text(value, None)}{'' if type_.zone in UTC_NAMES else 'Z'}'"
     except OverflowError:
@@ -157,7 +160,7 @@ def sides_of(expression: Expression) -> set[Side]:
 
 
 def conjuncts_of(expression: Expression) -> list[Expression]:
-    """The operands of the outermost AND, left to right."""
+    """Return the operands of the outermost AND, left to right."""
     if isinstance(expression, Call) and expression.op == "and":
         return [c for arg in expression.args for c in conjuncts_of(arg)]
     return [expression]

@@ -75,7 +75,7 @@ def _is_null(binder: Binder, name: str, args: list[Expression]) -> Expression:
 
 
 def _is_nan(binder: Binder, name: str, args: list[Expression]) -> Expression:
-    """False for NULL, unlike a function."""
+    """Return isnan(), which is false for NULL, unlike a function."""
     return _coalesce(binder, "coalesce", [binder.function("isnan", args), Literal(False, BOOLEAN)])
 
 
@@ -120,7 +120,7 @@ _FIELDS = {
 
 
 def extract(binder: Binder, field: str, source: Expression) -> Expression:
-    """EXTRACT(field FROM source)."""
+    """Return EXTRACT(field FROM source)."""
     name = _FIELDS.get(field.upper()) or _FIELDS.get(field.upper().removesuffix("S"))
     if name is None:
         raise PredicateError(f"EXTRACT({field} FROM {source}): unknown field; use one of {', '.join(sorted(_FIELDS))}")

@@ -33,13 +33,14 @@ from counterflow.predicate.types import (
 )
 from counterflow.predicate.wall_clock import date_of
 
-# Given the argument types: the types to convert them to, and the result's. None: the types do not fit.
+# From the arguments' types to those that they are converted to, and the result's; None if they do not fit.
 Signature = Callable[[tuple[SqlType, ...]], "tuple[tuple[SqlType, ...], SqlType] | None"]
 
 
 @dataclass(frozen=True)
 class Function:
-    name: str
+    """A function that predicates may call: `scalar` computes it on one row, `usage` is shown where it does not fit."""
+
     arity: tuple[int, int]
     signature: Signature
     scalar: Callable[..., Any]
@@ -47,11 +48,11 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
-TEXT_MAX = 1 << 24  # characters that repeat, lpad and rpad make: a number that is wrong must not fill the memory
+TEXT_MAX = 1 << 24  # characters that repeat, lpad and rpad may make: a wrong number must not fill the memory
 
 
 def call_function(name: str, *args: Any) -> Any:
-    """A function's value on one row; what it cannot compute is an EvaluationError."""
+    """Return a function's value on one row. Raises an EvaluationError if it has none."""
     try:
         return FUNCTIONS[name].scalar(*args)
     except (ValueError, ArithmeticError, re.error, FutureWarning) as error:
@@ -75,7 +76,7 @@ def _typed_function(
 ) -> Callable[[Callable], Callable]:
     def register(scalar: Callable) -> Callable:
         for name in names.split():
-            FUNCTIONS[name] = Function(name, arity, signature, scalar, usage)
+            FUNCTIONS[name] = Function(arity, signature, scalar, usage)
         return scalar
 
     return register
@@ -183,7 +184,7 @@ def _whole(given: tuple[SqlType, ...]) -> tuple[tuple[SqlType, ...], SqlType] | 
 
 
 def rounded_type(type_: SqlType, places: int) -> SqlType:
-    """The type of `round(x, places)`: a DECIMAL keeps the digits that are left, and one more for the carry."""
+    """Return the type of `round(x, places)`: a DECIMAL keeps the digits that are left, and one more for the carry."""
     if not type_.is_decimal:
         return type_
     whole, scale = type_.precision - type_.scale + 1, min(type_.scale, max(places, 0))
@@ -215,7 +216,7 @@ def _to_whole(towards: Callable[[Any], int]) -> Callable[[Any], Any]:
             return Decimal(towards(x))
         if isinstance(x, float) and math.isnan(x):
             return 0  # as in Java
-        number = towards(x)  # an infinite one has none
+        number = towards(x)  # an infinite x is an OverflowError
         if isinstance(x, float) and not -(2**63) <= number < 2**63:
             raise OverflowError("it does not fit a BIGINT")
         return number
@@ -290,7 +291,7 @@ def like_regex(pattern: str, escape: str) -> re.Pattern[str]:
 
 @functools.lru_cache(1000)
 def java_regex(pattern: str) -> re.Pattern[str]:
-    """A Java pattern as Python's; what the two languages read differently is refused."""
+    """Return a Java pattern as Python's. Raises a ValueError or FutureWarning for what the two read differently."""
     if re.search(r"(?<!\\)(\\\\)*\\[vZ]", pattern):
         raise ValueError("\\v and \\Z are not supported in a pattern")
     with warnings.catch_warnings():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression
 
-# Operators that are NULL if any operand is; what is not here may make something of a NULL.
+# Operators that are NULL if any operand is; others may make something of a NULL.
 STRICT = (COMPARISONS - {"<=>"}) | {
     "+",
     "-",
@@ -23,7 +23,7 @@ STRICT = (COMPARISONS - {"<=>"}) | {
 
 
 def required_columns(predicate: Expression) -> set[Column]:
-    """The columns whose NULL makes the predicate false or NULL."""
+    """Return the columns whose NULL makes the predicate false or NULL."""
     if isinstance(predicate, Call) and predicate.op == "and":
         return set().union(*map(required_columns, predicate.args))
     if isinstance(predicate, Call) and predicate.op == "or":
@@ -32,7 +32,7 @@ def required_columns(predicate: Expression) -> set[Column]:
 
 
 def _decisive(expression: Expression) -> set[Column]:
-    """The columns whose NULL makes the expression NULL."""
+    """Return the columns whose NULL makes the expression NULL."""
     if isinstance(expression, Column):
         return {expression}
     if isinstance(expression, Call) and expression.op in STRICT:

@@ -1,6 +1,6 @@
 """From SQL text (or a Python expression) to a syntax tree, and the constants and types that are written in it.
 
-sqlglot parses, with Spark's syntax.
+sqlglot parses it, with Spark's syntax.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.LT, exp.LTE, exp.GT, exp.GT
 
 
 def parse(where: str | Expr) -> Node:
-    """The syntax tree of a predicate."""
+    """Return the syntax tree of a predicate."""
     if isinstance(where, Expr):
         return where._node
     if not isinstance(where, str):
@@ -129,7 +129,7 @@ def check_rank(node: Node) -> None:
 
 
 def number(text: str) -> Literal:
-    """A number as Spark types it: INT, BIGINT or DECIMAL by its size; DOUBLE with an exponent."""
+    """Return a number as Spark types it: INT, BIGINT or DECIMAL by its size; DOUBLE with an exponent."""
     if not _NUMBER.fullmatch(text):  # the tokenizer takes 1e for one
         raise PredicateError(f"{text} is not a number: digits have to follow the exponent's e, as in 1e5")
     if "e" in text.lower():
@@ -156,7 +156,7 @@ def check_collation(what: str, collation: str) -> None:
 
 
 def sql_type(node: Node) -> SqlType:
-    """The type that a CAST names."""
+    """Return the type that a CAST names."""
     if node.args.get("collate") is not None:
         check_collation(node.sql(dialect="spark"), node.args["collate"].name)
     name = node.this.value if hasattr(node.this, "value") else str(node.this)
@@ -166,7 +166,7 @@ def sql_type(node: Node) -> SqlType:
             raise PredicateError(f"cannot CAST to {node.sql(dialect='spark')}: write DECIMAL(digits, scale)")
         precision, scale = [int(d) for d in digits] + [10, 0][len(digits) :]
         if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or precision == 0:
-            raise PredicateError(f"DECIMAL({precision},{scale}): at most 38 digits, of which the scale is a part")
+            raise PredicateError(f"DECIMAL({precision},{scale}): at most 38 digits, the scale included")
         return decimal_type(precision, scale)
     if name not in _SQL_TYPES:
         raise PredicateError(f"cannot CAST to {node.sql(dialect='spark')}: not a scalar type that predicates use")

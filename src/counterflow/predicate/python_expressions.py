@@ -112,7 +112,7 @@ class Expr:
         return Expr(exp.Between(this=_operand(self), low=_operand(low), high=_operand(high)))
 
     def isin(self, *values: object) -> Expr:
-        """Whether it is one of the values, given one by one or as one list."""
+        """Return the condition that it is one of the values, given one by one or as one list."""
         if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
             values = tuple(values[0])
         return Expr(exp.In(this=_operand(self), expressions=[to_expr(v)._node for v in values]))
@@ -140,13 +140,13 @@ class Expr:
 
 
 def _operand(value: object) -> Any:
-    """A copy of the syntax tree, in parentheses if it has operators of its own."""
+    """Return a copy of a value's syntax tree, in parentheses if it has operators of its own."""
     node = to_expr(value)._node.copy()
     return exp.paren(node) if isinstance(node, exp.Binary | exp.Unary | exp.Between | exp.In) else node
 
 
 def to_expr(value: object) -> Expr:
-    """A Python value as a literal; an `Expr` as it is."""
+    """Return a Python value as a literal, and an `Expr` as it is."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, dt.timedelta):
@@ -203,7 +203,7 @@ right = SideColumns("r")
 
 
 def band(left_column: str | Expr, right_column: str | Expr, width: object) -> Expr:
-    """The two differ by at most `width`: `abs(left - right) <= width`."""
+    """Return the condition that the two differ by at most `width`: `abs(left - right) <= width`."""
     a = left_column if isinstance(left_column, Expr) else left[left_column]
     b = right_column if isinstance(right_column, Expr) else right[right_column]
     if isinstance(width, dt.timedelta) or not isinstance(width, (int, float, Decimal)):

@@ -1,8 +1,8 @@
-"""Taking a predicate apart: what an access path can use of it.
+"""A predicate taken apart into what access paths can use.
 
 The conjunction is split into equalities (`f(left) = g(right)`), inequalities (`f(left) - g(right) <= c`; two
 of them make a band), filters on one side, and the rest. The split only finds candidates: every path checks
-the whole predicate, so the split may be generous, but it must never reject a pair the predicate accepts.
+the whole predicate, so the split may be generous, but it must never reject a pair that the predicate accepts.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Inequality:
     right: Expression
     low: Fraction | None
     high: Fraction | None
-    # Floating-point steps may round: how roughly (the coarsest type on the way), and among how large constants.
+    # Floating-point steps may round: the coarsest type on the way, and the size of the constants among them.
     rounds: Rounding = "exact"
     magnitude: float = 0.0
-    nan_sides: frozenset[Side] = frozenset()  # whose NaN may satisfy it whatever the bounds
+    nan_sides: frozenset[Side] = frozenset()  # the sides whose NaN may satisfy it whatever the bounds
 
     def __str__(self) -> str:
         low = "" if self.low is None else f"{_number(self.low)} <= "
@@ -71,6 +71,8 @@ class Inequality:
 
 @dataclass(frozen=True)
 class Split:
+    """The conjuncts of a predicate, by what they are good for."""
+
     equalities: list[Equality] = field(default_factory=list)
     inequalities: list[Inequality] = field(default_factory=list)
     left_filters: list[Expression] = field(default_factory=list)
@@ -90,6 +92,7 @@ def _number(value: Fraction) -> str:
 
 
 def split(predicate: Expression) -> Split:
+    """Return a predicate taken apart."""
     result = Split()
     for conjunct in conjuncts_of(predicate):
         sides = sides_of(conjunct)
@@ -132,7 +135,7 @@ def _as_inequality(conjunct: Expression) -> Inequality | None:
 
 
 def _sides_where_nan_is_larger(larger: Expression) -> frozenset[Side]:
-    """The sides that `larger` subtracts: NaN there makes it NaN, which exceeds everything, whatever the bounds say."""
+    """Return the sides that `larger` subtracts: NaN there makes it NaN, which exceeds everything."""
     parts = _Sum()
     _collect(larger, 1, parts)
     return frozenset(side for sign, term in parts.terms if sign < 0 and term.type.is_float for side in sides_of(term))
@@ -155,7 +158,7 @@ class _Sum:
 
 
 def _difference(*parts: tuple[Expression, int]) -> _Sum | None:
-    """The sum of the signed parts as f(left) - g(right) + c, or its negative; None where it is not of that form."""
+    """Return the sum of the signed parts as f(left) - g(right) + c, or its negative; None if it is not of that form."""
     total = _Sum()
     if not all(_collect(expression, sign, total) for expression, sign in parts) or len(total.terms) != 2:
         return None
@@ -191,7 +194,7 @@ def _is_ordered(expression: Expression) -> bool:
 
 
 def _drops_digits(call: Call) -> bool:
-    """Whether a DECIMAL sum or product is rounded to fewer digits after the point: an error that is not relative."""
+    """Return whether a DECIMAL sum or product loses digits after the point: an error that is not relative."""
     scales = [arg.type.scale for arg in call.args]
     return call.type.is_decimal and call.type.scale < (sum(scales) if call.op == "*" else max(scales))
 
@@ -213,7 +216,7 @@ def without_widening(expression: Expression) -> Expression:
 
 
 def _constant(expression: Expression) -> Fraction | None:
-    """The value of a constant that is a number or a time, computed exactly."""
+    """Return the exact value of a constant that is a number or a time; None if it is neither."""
     expression = without_widening(expression)
     if not _is_ordered(expression):
         return None
@@ -234,7 +237,7 @@ def _constant(expression: Expression) -> Fraction | None:
 def _bounded(
     total: _Sum, low: Fraction | None, high: Fraction | None, nan_sides: frozenset[Side] = frozenset()
 ) -> Inequality:
-    """low <= left - right + c <= high, turned round if the sum has right - left."""
+    """Return low <= left - right + c <= high, turned round if the sum has right - left."""
     low = None if low is None else low - total.constant
     high = None if high is None else high - total.constant
     by_side = {next(iter(sides_of(term))): (sign, term) for sign, term in total.terms}
@@ -246,7 +249,7 @@ def _bounded(
 
 
 def _merge(inequalities: list[Inequality], new: Inequality) -> None:
-    """Two inequalities over the same expressions are one band."""
+    """Add an inequality. Two over the same expressions become one band."""
     for i, old in enumerate(inequalities):
         if (old.left, old.right) == (new.left, new.right):
             lows = [b for b in (old.low, new.low) if b is not None]

@@ -107,7 +107,7 @@ _FROM_ARROW = {
 
 
 def from_arrow(type_: pa.DataType) -> SqlType | None:
-    """The SQL type of an Arrow type; None where a predicate cannot use it (lists, structs, maps, times)."""
+    """Return the SQL type of an Arrow type; None where a predicate cannot use it (lists, structs, maps, times)."""
     if pa.types.is_dictionary(type_):
         return from_arrow(type_.value_type)
     if pa.types.is_timestamp(type_):
@@ -121,12 +121,12 @@ def from_arrow(type_: pa.DataType) -> SqlType | None:
 
 
 def as_decimal(type_: SqlType) -> SqlType:
-    """The DECIMAL that holds every value of an exact numeric type."""
+    """Return the DECIMAL that holds every value of an exact numeric type."""
     return type_ if type_.is_decimal else decimal_type(INTEGER_DIGITS[type_.name], 0)
 
 
 def wider(a: SqlType, b: SqlType) -> SqlType | None:
-    """The common type of two operands (Spark's `AnsiTypeCoercion`), or None where they do not fit."""
+    """Return the common type of two operands (Spark's `AnsiTypeCoercion`), or None where they do not fit."""
     if a == b or b == NULL:
         return a
     if a == NULL:
@@ -136,7 +136,7 @@ def wider(a: SqlType, b: SqlType) -> SqlType | None:
     if a.is_exact and b.is_exact:
         a, b = as_decimal(a), as_decimal(b)
         whole = max(a.precision - a.scale, b.precision - b.scale)
-        scale = min(max(a.scale, b.scale), DECIMAL_PRECISION_MAX - whole)  # rather the fraction is cut than the number
+        scale = min(max(a.scale, b.scale), DECIMAL_PRECISION_MAX - whole)  # the fraction is cut rather than the number
         return decimal_type(whole + scale, scale)
     if a.is_numeric and b.is_numeric:
         return DOUBLE
@@ -148,7 +148,7 @@ def wider(a: SqlType, b: SqlType) -> SqlType | None:
 
 
 def bounded_decimal(precision: int, scale: int) -> SqlType:
-    """The result of an operation, cut to 38 digits as Spark does: the fraction first, down to 6 digits of it."""
+    """Return a DECIMAL cut to 38 digits as Spark does: the fraction first, but not below 6 digits."""
     if precision <= DECIMAL_PRECISION_MAX:
         return decimal_type(precision, scale)
     whole = precision - scale
@@ -156,7 +156,7 @@ def bounded_decimal(precision: int, scale: int) -> SqlType:
 
 
 def arithmetic_decimal(op: str, a: SqlType, b: SqlType) -> SqlType:
-    """The type of a DECIMAL operation (Spark's `DecimalPrecision`)."""
+    """Return the type of a DECIMAL operation (Spark's `DecimalPrecision`)."""
     p1, s1, p2, s2 = a.precision, a.scale, b.precision, b.scale
     if op in ("+", "-"):
         scale = max(s1, s2)

@@ -1,4 +1,4 @@
-"""Dates and timestamps against the wall clock: time zones, and the texts that Spark reads and writes.
+"""Dates and timestamps on the wall clock: time zones, and the texts that Spark reads and writes.
 
 A DATE is a day number since 1970, a TIMESTAMP microseconds since 1970 in UTC, a TIMESTAMP_NTZ microseconds on
 a wall clock. Years 1 to 9999 can be read and written, as SQL defines them.
@@ -34,7 +34,7 @@ def wall_clock(us: int, zone: str | None = None) -> dt.datetime:
 
 
 def localised(us: int, zone: str | None) -> int:
-    """Microseconds on the wall clock of `zone`."""
+    """Return the microseconds that the wall clock of `zone` shows at a moment."""
     if zone in UTC_NAMES:
         return us
     moment = (EPOCH + dt.timedelta(microseconds=us)).replace(tzinfo=dt.UTC)
@@ -44,7 +44,7 @@ def localised(us: int, zone: str | None) -> int:
 
 
 def unlocalised(us: int, zone: str | None) -> int:
-    """The inverse of `localised`; in a gap or overlap the earlier offset, as in Java."""
+    """Return the inverse of `localised`; in a gap or overlap with the earlier offset, as in Java."""
     if zone in UTC_NAMES:
         return us
     offset = (EPOCH + dt.timedelta(microseconds=us)).replace(tzinfo=zone_info(zone)).utcoffset()
@@ -53,7 +53,7 @@ def unlocalised(us: int, zone: str | None) -> int:
 
 
 def zone_info(zone: str | None) -> dt.tzinfo:
-    """A time zone by its name or offset (`Europe/Berlin`, `+01:00`, `UTC+3`)."""
+    """Return a time zone by its name or offset (`Europe/Berlin`, `+01:00`, `UTC+3`)."""
     if zone in UTC_NAMES or zone is None:
         return dt.UTC
     if fixed := _OFFSET.fullmatch(zone):
@@ -67,7 +67,7 @@ def zone_info(zone: str | None) -> dt.tzinfo:
 
 
 def parse_date(text: str) -> int:
-    """The day number of `2024-03-01`, `2024-3-1`, `2024-3`, `2024`; what follows after a blank or T is ignored."""
+    """Return the day number of `2024-03-01`, `2024-3-1`, `2024-3` or `2024`; what follows a blank or T is ignored."""
     found = _DATE.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -75,9 +75,9 @@ def parse_date(text: str) -> int:
 
 
 def parse_timestamp(text: str, zone: str | None) -> int:
-    """Microseconds of `2024-03-01 13:45:06.789+01:00` and its shorter forms; `zone` is used if it names none.
+    """Return the microseconds of `2024-03-01 13:45:06.789+01:00` or a shorter form, in `zone` if the text names none.
 
-    With `zone` None it is the wall clock that is read, and a zone in the text is ignored.
+    With `zone` None the wall clock is read, and a zone in the text is ignored.
     """
     found = _TIMESTAMP.fullmatch(text)
     if found is None:

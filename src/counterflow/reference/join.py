@@ -48,7 +48,7 @@ class Result:
 
 
 def window_join(spec: JoinSpec, left: list[Tuple], right: list[Tuple]) -> list[Result]:
-    """All results, in the order that `ordered=True` promises."""
+    """Return all results, in the order that `ordered=True` promises."""
     pairs = list(_pairs(spec, left, right))
     matched = {id(t) for left_tuple, right_tuple in pairs for t in (left_tuple, right_tuple)}
     results = []
@@ -77,13 +77,13 @@ def _pairs(spec: JoinSpec, left: list[Tuple], right: list[Tuple]) -> Iterator[tu
 def _in_window(
     spec: JoinSpec, le: Tuple, ri: Tuple, left: list[Tuple], right: list[Tuple], rank: dict[int, int]
 ) -> bool:
-    """Whether the earlier tuple is still in its side's window when the later one arrives."""
+    """Return whether the earlier tuple is still in its side's window when the later one arrives."""
     if le.order < ri.order:
         earlier, later, window, own_side = le, ri, spec.left.window, left
     else:
         earlier, later, window, own_side = ri, le, spec.right.window, right
     if window.kind == "rows":
-        before = sum(t.order < later.order for t in own_side)  # how many of the earlier's side came before
+        before = sum(t.order < later.order for t in own_side)  # tuples of the earlier one's side
         return rank[id(earlier)] >= before - window.size
     return _in_duration(window, later.time - earlier.time)
 

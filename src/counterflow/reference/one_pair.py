@@ -20,6 +20,7 @@ Row = Mapping[str, Any]
 
 
 def evaluate(expression: Expression, left: Row, right: Row) -> Any:
+    """Return the value of an expression for one left and one right row."""
     if isinstance(expression, Literal):
         return expression.value
     if isinstance(expression, Column):
@@ -83,7 +84,7 @@ def _call(call: Call, left: Row, right: Row) -> Any:
 
 
 def sort_key(value: Any) -> Any:
-    """Spark's order: NaN equals itself and is larger than any other number."""
+    """Return a key in Spark's order: NaN equals itself and is larger than any other number."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     return value
@@ -107,7 +108,7 @@ def compare(op: str, a: Any, b: Any) -> bool:
 
 
 def _is_in(value: Any, options: Iterable[Any]) -> bool | None:
-    """True as soon as one is equal; otherwise unknown if some comparison was."""
+    """Return True as soon as one is equal, otherwise None if some comparison was unknown."""
     unknown = False
     for option in options:
         if value is None or option is None:

@@ -14,7 +14,7 @@ Position = int | None
 
 
 def reference_pairs(spec: JoinSpec, left: pa.Table, right: pa.Table) -> list[tuple[Position, Position, int]]:
-    """Every result as (left row number, right row number, pair_time), in order; None is the missing side."""
+    """Return every result as (left row number, right row number, pair_time), in order; a missing side is None."""
     results = window_join(spec, tuples_of(spec, spec.left, left), tuples_of(spec, spec.right, right))
     return [
         (None if r.left is None else r.left.position, None if r.right is None else r.right.position, r.pair_time)
@@ -34,7 +34,7 @@ def tuples_of(spec: JoinSpec, side: SideSpec, table: pa.Table) -> list[Tuple]:
 
 
 def row_values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values as `spec.expression` describes them: times as microseconds, dates as day numbers."""
+    """Return Python values as `predicate/expression.py` describes them: times as microseconds, dates as day numbers."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return row_values(column.cast(type_.value_type))

@@ -1,0 +1,1 @@
+"""What a user asked for, checked before a row is read."""

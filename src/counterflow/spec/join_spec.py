@@ -53,6 +53,8 @@ class SideSpec:
 
 @dataclass(frozen=True)
 class JoinSpec:
+    """A checked join. `where` is its predicate as the user wrote it."""
+
     where: str
     predicate: Expression
     left: SideSpec
@@ -67,7 +69,7 @@ class JoinSpec:
 
     @cached_property
     def required(self) -> dict[Side, list[str]]:
-        """Columns of each side without which no tuple matches: those with NULL there are left out of the search."""
+        """The columns of each side that must not be NULL: a tuple with NULL there matches nothing."""
         found: dict[Side, list[str]] = {"left": [], "right": []}
         for column in required_columns(self.predicate):
             found[column.side].append(column.name)
@@ -220,7 +222,10 @@ def _check_bounded(left: Window, right: Window) -> None:
 
 
 def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
-    """The result has its own `pair_time`; an input's (of a join before this one) gives way if it is the time column."""
+    """Return the names with None for `pair_time`: in a chain of joins the result's own takes its place.
+
+    Raises a ColumnError if the input's `pair_time` is not its time column.
+    """
     if time.lower() != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
         raise ColumnError(
             f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it "

@@ -1,4 +1,4 @@
-"""Sliding windows: how long a tuple of each side can still be met.
+"""The sizes of sliding windows: how long a tuple of each side can still be met.
 
 `cf.window(before=B, after=A)` is seen from the left tuple: it meets right tuples from B before it to A after
 it. So a right tuple lives for B (the right window) and a left tuple for A (the left window).
@@ -7,39 +7,15 @@ it. So a right tuple lives for B (the right window) and a left tuple for A (the 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal
 
 from counterflow.errors import WindowError
+from counterflow.predicate.durations import duration_us, shown
 from counterflow.predicate.expression import Side
 
 Kind = Literal["duration", "rows", "unbounded"]
 INT64_MAX = 2**63 - 1
-
-_UNIT_US = {
-    "us": 1,
-    "microsecond": 1,
-    "ms": 1_000,
-    "millisecond": 1_000,
-    "s": 1_000_000,
-    "sec": 1_000_000,
-    "second": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "minute": 60_000_000,
-    "h": 3_600_000_000,
-    "hour": 3_600_000_000,
-    "d": 86_400_000_000,
-    "day": 86_400_000_000,
-    "w": 604_800_000_000,
-    "week": 604_800_000_000,
-}
-
-_DURATION = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)")
-DURATION_MAX = 200  # characters
-SHOWN_MAX = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -51,7 +27,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class WindowPair:
-    """What the user said of both windows, not yet checked against the time columns."""
+    """Both windows as the user gave them, not yet checked against the time columns."""
 
     left: Any
     right: Any
@@ -59,7 +35,7 @@ class WindowPair:
 
 
 def window(size: Any = None, *, before: Any = None, after: Any = None, closed: bool = True) -> WindowPair:
-    """A window of `size` both ways, or from `before` to `after` as seen from the left tuple.
+    """Return a window of `size` both ways, or from `before` to `after` as seen from the left tuple.
 
     A bound that is not given is zero. `closed=False` leaves out tuples exactly at the bound.
     """
@@ -75,9 +51,9 @@ def window(size: Any = None, *, before: Any = None, after: Any = None, closed: b
 
 
 def rows(n: int) -> Rows:
-    """A window of the last `n` rows."""
+    """Return a window of the last `n` rows."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= INT64_MAX:
-        raise WindowError(f"rows({_shown(n)}): the number of rows must be a positive integer of at most 64 bits")
+        raise WindowError(f"rows({shown(n)}): the number of rows must be a positive integer of at most 64 bits")
     return Rows(n)
 
 
@@ -104,7 +80,7 @@ UNBOUNDED = Window("unbounded")
 
 
 def resolve(given: Any, *, integer_time: bool) -> tuple[Window, Window]:
-    """The (left, right) windows that `window=` asks for."""
+    """Return the (left, right) windows that `window=` asks for."""
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise WindowError(f"window={given!r}: a pair is (left_window, right_window)")
@@ -130,49 +106,18 @@ def _side_window(given: Any, side: Side, closed: bool, integer_time: bool) -> Wi
     if isinstance(given, int):
         if not integer_time and given != 0:
             raise WindowError(
-                f"{side} window {_shown(given)}: the time column is a timestamp, so the window needs a unit, "
-                f"for example '{_shown(given)} seconds'"
+                f"{side} window {shown(given)}: the time column is a timestamp, so the window needs a unit, "
+                f"for example '{shown(given)} seconds'"
             )
         size = given
     else:
         if integer_time:
             raise WindowError(
-                f"{side} window {_shown(given)}: the time column is an integer, so the window is one of the same unit"
+                f"{side} window {shown(given)}: the time column is an integer, so the window is one of the same unit"
             )
         size = duration_us(given)
     if size > INT64_MAX:
-        raise WindowError(f"{side} window {_shown(given)} is longer than 64-bit time: for no bound at all use None")
+        raise WindowError(f"{side} window {shown(given)} is longer than 64-bit time: for no bound at all use None")
     if size < 0:
-        raise WindowError(f"{side} window {_shown(given)} is negative: a window is zero or longer")
+        raise WindowError(f"{side} window {shown(given)} is negative: a window is zero or longer")
     return Window("duration", size, closed)
-
-
-def _shown(value: Any) -> str:
-    """Return how a value is written, or the beginning of it. Python refuses to write an int of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"of {value.bit_length():,} bits"
-    text = repr(value)
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
-
-
-def duration_us(given: str | dt.timedelta) -> int:
-    """A duration in microseconds: a timedelta, or text such as '15 minutes', '1 hour 30 minutes', '500ms'."""
-    if isinstance(given, dt.timedelta):
-        return given // dt.timedelta(microseconds=1)
-    text = given.strip().lower().removeprefix("interval").strip()
-    parts = _DURATION.findall(text) if len(text) <= DURATION_MAX else []
-    if not parts or _DURATION.sub("", text).replace(",", "").strip():
-        raise WindowError(
-            f"cannot read the duration {_shown(given)}: write for example '15 minutes' or '1 hour 30 seconds'"
-        )
-    total = Fraction(0)
-    for number, unit in parts:
-        factor = _UNIT_US.get(unit) or _UNIT_US.get(unit.removesuffix("s"))
-        if factor is None:
-            raise WindowError(
-                f"unknown unit '{unit}' in {_shown(given)}: use weeks, days, hours, minutes, seconds, ms or us"
-            )
-        total += Fraction(number) * factor
-    if total.denominator != 1:
-        raise WindowError(f"{_shown(given)} is not a whole number of microseconds")
-    return int(total)

@@ -54,7 +54,7 @@ class Spark:
 
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
-    """'2x3' as ('matrix', (2, 3)), 'home' as ('home', ()), 'hash:4' as ('hash', (4,)), 'auto' as ('auto', ())."""
+    """Return a layout's kind and size: ('matrix', (2, 3)) for '2x3', ('hash', (4,)) for 'hash:4', or ('auto', ())."""
     match = re.fullmatch(LAYOUT, str(layout))
     if match:
         rows, columns, auto, kind, cells = match.groups()

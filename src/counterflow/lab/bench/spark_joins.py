@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterflow.engines.spark.options import PROVIDER, ROCKSDB
 from counterflow.engines.spark.session import local_session
-from counterflow.engines.spark.state import CELL_COUNTERS
+from counterflow.engines.spark.state.counters import CELL_COUNTERS
 from counterflow.lab.bench.host import heading
 from counterflow.lab.bench.report import Note, Row
 

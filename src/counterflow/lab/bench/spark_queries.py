@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 import counterflow as cf
-from counterflow.engines.spark.engine import F
-from counterflow.engines.spark.layout import SIDES, Grid, Layout
-from counterflow.engines.spark.operator import StatefulProcessor
-from counterflow.engines.spark.worker import settle_worker
+from counterflow.engines.spark.cell.grid import Grid
+from counterflow.engines.spark.query.cell_operator import StatefulProcessor
+from counterflow.engines.spark.query.inputs import F
+from counterflow.engines.spark.query.layout import Layout
+from counterflow.engines.spark.session.worker import settle_worker
 from counterflow.lab.bench.benchmark_inputs import BAND, DOMAIN
-from counterflow.predicate.expression import Side
+from counterflow.predicate.expression import SIDES, Side
 from counterflow.windows.vectors import Array
 
 Kind = Literal["band", "equi"]

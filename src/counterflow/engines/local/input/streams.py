@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.errors import InputError, OptionError, TimeError
-from counterflow.spec.window_sizes import duration_us
+from counterflow.predicate.durations import duration_us
 from counterflow.windows.times import INT64
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

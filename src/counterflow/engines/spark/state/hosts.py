@@ -30,19 +30,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from counterflow import errors
-from counterflow.engines.spark.answers import Answer, Outcome
-from counterflow.engines.spark.blobs import from_blob, gathered, to_blob
-from counterflow.engines.spark.cell import Cell, NewRows
-from counterflow.engines.spark.channel import Channel, connect, greet_asker, greet_host, listen
-from counterflow.engines.spark.hot_files import socket_folder
+from counterflow.engines.spark.cell.cell import Cell, NewRows
+from counterflow.engines.spark.state.answers import Answer, JobOutcome
+from counterflow.engines.spark.state.blobs import NewBlob, from_blob, gathered, to_blob
+from counterflow.engines.spark.state.channel import Channel, connect, greet_asker, greet_host, listen
+from counterflow.engines.spark.state.hot_files import socket_folder
 from counterflow.folders import private_folder
-from counterflow.predicate.expression import Side
 
-UNUSED_S = 600  # windows that nobody asked for in so long are dropped
+UNUSED_S = 600  # windows are dropped when nobody has asked for them for this long
 JOB_S = 600  # the longest that a worker waits for a host's answer, however alive the host is
 HOST_FILE = "host"
 CONNECTIONS_MAX = 64  # more are closed at once; a worker has one task at a time
-REFUSED_S = 0.1  # how long to wait after a connection that could not be accepted, for instance for want of descriptors
+REFUSED_S = 0.1  # the wait after a connection that could not be accepted: perhaps descriptors become free
 HEADER_BYTES_MAX = 1 << 20
 JOB, ROWS, RESULT, OUTCOME, ERROR = b"J", b"N", b"R", b"O", b"E"  # kinds of messages
 
@@ -60,10 +59,10 @@ class Job:
     """A micro-batch for one cell."""
 
     cell: str
-    version: str  # of the windows before
-    new_version: str  # and after: a hash of all that is here
-    new: list[tuple[Side, bytes, bool]]  # rows as blobs, and whether they are stored
-    before: int  # watermarks
+    version: str  # which the windows have before the job
+    new_version: str  # and after it: a hash of all that is here
+    new: list[NewBlob]
+    before: int  # the watermark of the batch before
     watermark: int
 
 
@@ -77,6 +76,8 @@ class HostIsGone(Exception):
 
 @dataclass
 class Hosted:
+    """A cell in this process, and what is known of it."""
+
     cell: Cell
     version: str | None  # None while it is changed: what a failed task leaves behind must not be believed
     answer: Answer | None = None  # to the job that made this version
@@ -95,7 +96,7 @@ class Host:
         self._address: dict[str, object] | None = None
 
     def run(self, job: Job, windows: Cell | None = None) -> Answer:
-        """Do a job; if it was the last one, return its answer again. `windows` built for it are hosted from now on."""
+        """Do a job, or return its answer again if it was the last. `windows` built for it are hosted from now on."""
         with self._lock:
             if windows is not None:
                 self._cells[job.cell] = Hosted(windows, job.version)
@@ -118,7 +119,7 @@ class Host:
             needless = hosted.cell.forget(job.watermark)
             hosted.nbytes = hosted.cell.nbytes + answer.nbytes
             took_us = (time.perf_counter_ns() - began) // 1000
-            answer.outcome = Outcome(needless, rows, hosted.nbytes, took_us)
+            answer.outcome = JobOutcome(needless, rows, hosted.nbytes, took_us)
             hosted.version, hosted.answer = job.new_version, answer
             self._evict(job.cell, hosted)
             return answer
@@ -126,7 +127,7 @@ class Host:
             hosted.lock.release()
 
     def _evict(self, cell: str, hosted: Hosted) -> None:
-        """Drop windows that are unused, or least recently used where all are too much."""
+        """Drop windows that nobody uses any more, and the least recently used while all together are too large."""
         with self._lock:
             if self._cells.get(cell) is hosted:
                 self._cells.move_to_end(cell)
@@ -150,7 +151,7 @@ class Host:
     # --- for the other workers
 
     def publish(self, folder: Path) -> None:
-        """Say in the cell's folder that it is hosted here. If that fails, the others build it themselves."""
+        """Say in the cell's folder that it is hosted here. If that fails, the other workers build it themselves."""
         with suppress(OSError):
             if self._address is None or self._address["pid"] != os.getpid():  # a fork has no thread that accepts
                 self._address = self._listen()
@@ -161,8 +162,9 @@ class Host:
             temporary.rename(folder / HOST_FILE)
 
     def _listen(self) -> dict[str, object]:
+        """Start to accept connections; return the address that other workers need."""
         key, folder = secrets.token_hex(32), private_folder(socket_folder())
-        for path in folder.iterdir():  # of workers that were killed
+        for path in folder.iterdir():  # workers that were killed have left theirs
             if path.name.isdigit() and _started(int(path.name)) is None:
                 path.unlink(missing_ok=True)
         path = folder / str(os.getpid())
@@ -214,7 +216,7 @@ HOST = Host()
 
 
 def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Answer, bool]:
-    """Run a job where its cell is hot, or else build it here. Returns the answer, and whether it was hot."""
+    """Run a job where its cell is hot, or else build it here. Return the answer, and whether it was hot."""
     for run in (lambda: HOST.run(job), lambda: ask(job, folder)):
         with suppress(NotHosted, HostIsGone):
             return run(), True
@@ -224,7 +226,7 @@ def run_job(job: Job, folder: Path, build: Callable[[], Cell]) -> tuple[Answer, 
 
 
 def ask(job: Job, folder: Path) -> Answer:
-    """Let the cell's host, if there is one, run the job. Raises HostIsGone if it does not do all of it."""
+    """Return the answer of the cell's host. Raises HostIsGone if there is none, or if it does not finish the job."""
     try:
         path, key = _read_address(folder)
         with connect(path) as connection:
@@ -237,7 +239,10 @@ def ask(job: Job, folder: Path) -> Answer:
 
 
 def _read_address(folder: Path) -> tuple[Path, bytes]:
-    """Raises an OSError if the host has ended or is this process, a ValueError if the file is not one of ours."""
+    """Return a host's socket and key.
+
+    Raises an OSError if the host has ended or is this process, a ValueError if the file is not one of ours.
+    """
     try:
         address = json.loads((folder / HOST_FILE).read_text())
         pid, started, key, path = (address[name] for name in ("pid", "started", "key", "socket"))
@@ -259,7 +264,7 @@ def _started(pid: int) -> str | None:
         return None
 
 
-def _done(answer: Answer) -> Outcome:
+def _done(answer: Answer) -> JobOutcome:
     assert answer.outcome is not None, "an answer is handed out when the job is done"
     return answer.outcome
 
@@ -279,11 +284,11 @@ def _receive_job(channel: Channel) -> Job:
     kind, header = channel.receive(HEADER_BYTES_MAX)
     _expect(kind, JOB)
     data = json.loads(header)
-    new: list[tuple[Side, bytes, bool]] = []
+    new: list[NewBlob] = []
     for side, stored in data.pop("new"):
         kind, blob = channel.receive()
         _expect(kind, ROWS)
-        new.append((side, blob, stored))
+        new.append(NewBlob(side, blob, stored))
     return Job(new=new, **data)
 
 
@@ -297,7 +302,7 @@ def _receive_answer(channel: Channel) -> Answer:
             raise _error(**json.loads(payload))
         else:
             _expect(kind, OUTCOME)
-            answer.outcome = Outcome(**json.loads(payload))
+            answer.outcome = JobOutcome(**json.loads(payload))
             return answer
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from counterflow.engines.spark.java import ensure_java
 from counterflow.engines.spark.options import CHANGELOG, PROVIDER, ROCKSDB
+from counterflow.engines.spark.session.java import ensure_java
 from counterflow.errors import MissingDependencyError
 
 SETTINGS = {
@@ -36,10 +36,10 @@ def local_session(
     master: str | None = None,
     settings: dict[str, str] | None = None,
 ) -> Any:
-    """A session in this process; `partitions` should be the number of cells of the layout.
+    """Return a Spark session in this process; `partitions` should be the number of cells of the layout.
 
     With `log`, what the JVM and its workers print goes to that file instead of the console. `master` and `settings`
-    are Spark's own, for who needs others.
+    are Spark's own.
     """
     ensure_java()
     _ensure_python(settings or {})
@@ -66,7 +66,7 @@ def _ensure_python(settings: dict[str, str]) -> None:
 
 @contextmanager
 def _console_to(log: Path) -> Iterator[None]:
-    """Processes started meanwhile (the JVM) write to `log`: they inherit this process's open files."""
+    """Let processes that are started meanwhile (the JVM) write to `log`: they inherit this process's open files."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

@@ -1,4 +1,4 @@
-"""One cell's join: it knows nothing of Spark.
+"""One cell's join.
 
 A cell is told the rows of a micro-batch and how far the watermark has moved, and emits what follows from them:
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.layout import SIDES, Grid, padded_sides
-from counterflow.engines.spark.routing import RESERVED, SOURCE, TIE
-from counterflow.engines.spark.windows import Rows, SideWindow, clipped, rows_of
-from counterflow.predicate.expression import Side, opposite
+from counterflow.engines.spark.cell.grid import Grid, padded_sides
+from counterflow.engines.spark.cell.row_order import RESERVED, SOURCE, TIE
+from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, clipped, rows_of
+from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.gather import gather
 from counterflow.windows.times import INT64, saturating_subtract
@@ -65,11 +65,12 @@ class Half:
 
 
 class Cell:
-    """Windows of durations: the coordinate of a row is its time, so rows may come in any order."""
+    """A cell with windows of durations: the coordinate of a row is its time, so rows may come in any order."""
 
     def __init__(self, spec: JoinSpec, grid: Grid) -> None:
         self.spec, self.grid = spec, grid
         self.left, self.right = SideWindow(spec, "left"), SideWindow(spec, "right")
+        # An eager cell emits a pair as soon as its second row comes, whatever the watermark.
         self.eager = grid.pairs and spec.how not in ("semi", "anti") and not spec.ordered
         reaches = [(s.side, s.window.reach) for s in (spec.left, spec.right)]
         self.reach = {side: UNBOUNDED if reach is None else max(reach, 0) for side, reach in reaches}
@@ -87,14 +88,14 @@ class Cell:
         return self.left if side == "left" else self.right
 
     def load(self, tables: list[tuple[Side, pa.Table]], watermark: int) -> None:
-        """Rows that came before, read back: they go in without a result."""
+        """Put rows that came in earlier batches back into the windows, without a result."""
         for side in SIDES:
             stored = [table for s, table in tables if s == side]
             if stored:
                 self.window(side).append(rows_of(self.spec, side, pa.concat_tables(stored)))
 
     def step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
-        """The results due, now that these rows have come and the watermark has moved on from `before`."""
+        """Yield the results that are due when these rows come and the watermark moves on from `before`."""
         yield from self._admit(new, watermark)
         if self.spec.how == "semi":
             yield from self._first_pairs(self.emitted(before), self.emitted(watermark))
@@ -105,7 +106,7 @@ class Cell:
                 yield from self._unmatched(side, before, watermark)
 
     def forget(self, watermark: int) -> dict[Side, int]:
-        """Drop what no result needs any more. Returns for each side the time up to which nothing is."""
+        """Drop the rows that no result needs any more. Return, for each side, the time up to which none is needed."""
         needless = {side: self.needless(side, watermark) for side in SIDES}
         for side in SIDES:
             self.window(side).expire(needless[side] + 1)
@@ -114,17 +115,22 @@ class Cell:
     # --- frontiers: functions of the watermark
 
     def emitted(self, watermark: int) -> int:
-        """The pairs with their later row up to here are out. Ordered, no unmatched row up to here may be in doubt."""
+        """Return the time up to which pairs are out, by their later row.
+
+        In an ordered join no unmatched row up to then may be in doubt.
+        """
         if not self.spec.ordered:
             return watermark
-        return watermark - max((self.reach[side] for side in padded_sides(self.spec)), default=0)  # as in other cells
+        return watermark - max(
+            (self.reach[side] for side in padded_sides(self.spec)), default=0
+        )  # the same in every cell
 
     def decided(self, side: Side, watermark: int) -> int:
-        """Rows up to here are known to be matched or unmatched, and are out in either case."""
+        """Return the time up to which a side's rows are known to be matched or unmatched, and are out either way."""
         return self.emitted(watermark) if self.spec.ordered else watermark - self.reach[side]
 
     def needless(self, side: Side, watermark: int) -> int:
-        """Rows up to here are needed by no result to come."""
+        """Return the time up to which a side's rows are needed by no result to come."""
         reach, other = self.reach[side], opposite(side)
         times = [(watermark if self.eager else self.emitted(watermark)) - reach]
         if side in self.grid.decides:
@@ -138,7 +144,7 @@ class Cell:
     # --- rows
 
     def _admit(self, new: list[NewRows], watermark: int) -> Iterator[pa.Table]:
-        """Store the rows; of an unordered join, also the pairs that they make with the windows and with each other."""
+        """Store the rows. If the join is eager, yield the pairs that they make with the windows and with each other."""
         rows = {side: [(self._rows(n), n.stored) for n in new if n.side == side] for side in SIDES}
         for side in ("right", "left"):  # the right rows look before the left ones are stored: a new pair is found once
             window, other = self.window(side), self.window(opposite(side))
@@ -149,22 +155,22 @@ class Cell:
                 if stored:
                     window.append(found)
 
-    def _rows(self, new: NewRows) -> Rows:
+    def _rows(self, new: NewRows) -> SideRows:
         return rows_of(self.spec, new.side, new.table)
 
-    def _earlier(self, rows: Rows) -> Rows:
-        """Rows that look only for partners before them; at equal times the left row is the earlier one."""
+    def _earlier(self, rows: SideRows) -> SideRows:
+        """Return the rows, looking only for partners before them; at equal times the left row is the earlier one."""
         newest = saturating_subtract(rows.times, 1) if rows.side == "left" else rows.times
         nothing = (rows.times == INT64.min) & (rows.side == "left")
         return rows.within(np.where(nothing, INT64.max, rows.batch.low), np.minimum(rows.batch.high, newest))
 
-    def _before(self, rows: Rows, time: int) -> Rows:
-        """Left rows that look only for pairs with a `pair_time` up to this."""
+    def _before(self, rows: SideRows, time: int) -> SideRows:
+        """Return left rows, looking only for pairs with a `pair_time` up to `time`."""
         nothing = (rows.times > clipped(time)) | (time < INT64.min)
         return rows.within(np.where(nothing, INT64.max, rows.batch.low), np.minimum(rows.batch.high, clipped(time)))
 
-    def _undecided(self, side: Side, before: int, watermark: int) -> Rows:
-        """The rows whose turn it is to be decided."""
+    def _undecided(self, side: Side, before: int, watermark: int) -> SideRows:
+        """Return the rows that can be told to be matched or unmatched now, but could not before."""
         return self.window(side).between(self.decided(side, before), self.decided(side, watermark))
 
     # --- results
@@ -174,7 +180,7 @@ class Cell:
             rows = self.window(side).between(after, upto)
             yield from self._pairs(self._earlier(rows), self.window(opposite(side)))
 
-    def _pairs(self, rows: Rows, window: SideWindow) -> Iterator[pa.Table]:
+    def _pairs(self, rows: SideRows, window: SideWindow) -> Iterator[pa.Table]:
         for p, numbers in window.probe(rows):
             order, stored, times = window.payload(numbers)
             halves = Half(rows.table, rows.times[p[order]], p[order]), Half(stored, times)
@@ -189,7 +195,7 @@ class Cell:
         yield from self._single(rows, np.flatnonzero(alone))
 
     def _first_pairs(self, after: int, upto: int) -> Iterator[pa.Table]:
-        """Left rows whose first pair is between the two, with that pair's time."""
+        """Yield the left rows whose first pair has a time after `after` and up to `upto`, with that time."""
         found, first = np.empty(0, np.int64), np.empty(0, np.int64)
         for side in SIDES:
             rows = self.window(side).between(after, upto)
@@ -206,8 +212,8 @@ class Cell:
             is_first[p] = False
         yield from self._single(rows, np.flatnonzero(is_first), pair_time)
 
-    def _single(self, rows: Rows, index: Array, pair_time: Array | None = None) -> Iterator[pa.Table]:
-        """Results of one row each."""
+    def _single(self, rows: SideRows, index: Array, pair_time: Array | None = None) -> Iterator[pa.Table]:
+        """Yield results of one row each, for the rows at `index`."""
         if len(index):
             half = Half(rows.table, rows.times[index], index)
             left, right = (half, None) if rows.side == "left" else (None, half)
@@ -227,6 +233,8 @@ class Cell:
 
 
 def _with_order(table: pa.Table, left: Half | None, right: Half | None) -> pa.Table:
+    """Return the results with the columns that put them in order."""
+
     def order_of(half: Half) -> tuple[Array, Array, Array]:
         columns = [half.table.column(name).to_numpy() for name in (SOURCE, TIE)]
         return half.times, *(c if half.index is None else c[half.index] for c in columns)
@@ -249,7 +257,7 @@ def _with_order(table: pa.Table, left: Half | None, right: Half | None) -> pa.Ta
 
 
 def sorted_results(table: pa.Table) -> pa.Table:
-    """Ascending (pair_time, later tuple, earlier tuple), without the columns that say so."""
+    """Return the results ascending by (pair_time, later tuple, earlier tuple), without the columns that say so."""
     keys = [table.column(name).to_numpy() for name in reversed(ORDER)]
     times = table.column("pair_time").cast(pa.int64()).to_numpy()
     return table.take(pa.array(np.lexsort((*keys, times)))).drop_columns(list(ORDER))

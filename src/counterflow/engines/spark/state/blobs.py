@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from counterflow.predicate.expression import Side
+
 BLOB_ROWS_MAX = 1 << 16
 BLOB_BYTES_MAX = 64 << 20  # rows may be wide, and Arrow's binary columns end at 2 GiB
+
+
+class NewBlob(NamedTuple):
+    """New rows of one side for a cell, and whether it stores them or only looks for their partners."""
+
+    side: Side
+    blob: bytes
+    stored: bool
 
 
 def to_blob(table: pa.Table | pa.RecordBatch) -> bytes:
@@ -18,13 +29,13 @@ def to_blob(table: pa.Table | pa.RecordBatch) -> bytes:
 
 
 def from_blob(blob: bytes) -> pa.Table:
-    """Zero-copy: the table keeps the blob alive."""
+    """Return the rows without copying them: the table keeps the blob alive."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_all()
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Small tables gathered to some of about BLOB_ROWS_MAX rows or BLOB_BYTES_MAX bytes."""
+    """Yield the rows of small tables in tables of about BLOB_ROWS_MAX rows or BLOB_BYTES_MAX bytes."""
     waiting: list[pa.Table] = []
     rows = size = 0
     for table in tables:
@@ -38,7 +49,7 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """A table in parts of at most BLOB_ROWS_MAX rows and about BLOB_BYTES_MAX bytes."""
+    """Yield a table in parts of at most BLOB_ROWS_MAX rows and about BLOB_BYTES_MAX bytes."""
     rows = max(1, min(BLOB_ROWS_MAX, len(table) * BLOB_BYTES_MAX // max(table.nbytes, 1)))
     for begin in range(0, len(table), rows):
         yield table.slice(begin, rows)

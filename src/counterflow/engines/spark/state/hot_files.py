@@ -5,7 +5,7 @@ whoever misses one reads the chunk back from the state store. So a full disk, a 
 time, never a row.
 
     <executor's local directory>/counterflow/cells/<cell>/<chunk id>
-    <executor's local directory>/counterflow/sockets/<process number>      of the workers that host cells
+    <executor's local directory>/counterflow/sockets/<process number>      how workers reach one that hosts cells
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from counterflow.engines.spark.state import CHUNK_ID, ChunkEntry, is_whole
+from counterflow.engines.spark.state.chunks import CHUNK_ID, ChunkEntry, is_whole
 from counterflow.folders import private_folder, private_temporary_directory
 
-HALF_WRITTEN_S = 60  # a file that somebody may still be writing
-ABANDONED_S = 3600  # a cell's folder that nobody wrote to for so long: its query has ended or has moved elsewhere
+HALF_WRITTEN_S = 60  # a temporary file younger than this may still be written to
+ABANDONED_S = 3600  # after that without a write a cell's folder is removed: its query has ended or moved elsewhere
 CELL_NAME = re.compile(r"[0-9a-f]{32}")
 
 
@@ -36,7 +36,7 @@ def socket_folder() -> Path:
 
 
 class HotFiles:
-    """One cell's copies."""
+    """The copies of one cell's chunks."""
 
     def __init__(self, cell: str) -> None:
         if not CELL_NAME.fullmatch(cell):
@@ -44,7 +44,7 @@ class HotFiles:
         self.folder = local_directory() / "cells" / cell
 
     def write(self, chunk: str, blob: bytes) -> bool:
-        """Return whether there is a copy now: a disk that is full is no reason to fail."""
+        """Write a copy; return whether that worked, since a full disk is no reason to fail."""
         path = self._path(chunk)
         temporary = self.folder / f".{chunk}.{os.getpid()}"
         try:
@@ -73,7 +73,7 @@ class HotFiles:
                 self._path(chunk).unlink(missing_ok=True)
 
     def sweep(self, live: set[str]) -> None:
-        """Remove what attempts that were never committed, and cells that are no more, have left behind."""
+        """Remove what uncommitted attempts and abandoned cells have left behind."""
         with suppress(OSError):
             for entry in os.scandir(self.folder):
                 if entry.name.startswith("."):
@@ -89,7 +89,7 @@ class HotFiles:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
     def _path(self, chunk: str) -> Path:
-        """Raises a ValueError for anything but a chunk's id, which could lead out of the folder."""
+        """Return a copy's path. Raises a ValueError if it is not a chunk's id, which could lead out of the folder."""
         if not CHUNK_ID.fullmatch(chunk):
             raise ValueError(f"{chunk!r} is not a chunk's id")
         return self.folder / chunk

@@ -1,4 +1,4 @@
-"""One side's window in a cell: what the predicate needs in a store, the payload in segments beside it."""
+"""One side's window in a cell: what the predicate needs is in a store, the payload in segments beside it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.blobs import BLOB_ROWS_MAX
-from counterflow.engines.spark.layout import padded_sides
-from counterflow.engines.spark.routing import SOURCE, TIE, has_row_windows
+from counterflow.engines.spark.cell.grid import padded_sides
+from counterflow.engines.spark.cell.row_order import SOURCE, TIE, has_row_windows
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.store import Batch, WindowStore, passing, predicate_columns
 from counterflow.windows.times import INT64, time_bounds, time_values
 from counterflow.windows.vectors import Array
 
+SEGMENT_ROWS_MAX = 1 << 16  # small segments are merged up to this
+
 
 def clipped(time: int) -> int:
-    """Held inside 64 bits: where the frontiers' ends of time meet numpy."""
+    """Return a time held inside 64 bits, for numpy: the frontiers' ends of time are outside."""
     return max(int(INT64.min), min(time, int(INT64.max)))
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of one side in their order: the payload as a table, and what the predicate needs of it as a batch."""
+class SideRows:
+    """Rows of one side in their order: the payload as a table, and what the predicate needs as a batch."""
 
     side: Side
     table: pa.Table
@@ -36,26 +37,26 @@ class Rows:
     def __len__(self) -> int:
         return len(self.times)
 
-    def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.side, self.table[part], self.times[part], self.batch.take(part))
+    def __getitem__(self, part: slice) -> SideRows:
+        return SideRows(self.side, self.table[part], self.times[part], self.batch.take(part))
 
-    def within(self, low: Array, high: Array) -> Rows:
-        """The same rows, looking for others in this range of coordinates."""
+    def within(self, low: Array, high: Array) -> SideRows:
+        """Return the same rows, looking for partners in this range of coordinates."""
         return replace(self, batch=replace(self.batch, low=low, high=high))
 
 
-def rows_of(spec: JoinSpec, side: Side, table: pa.Table, numbers: Array | None = None) -> Rows:
-    """In the order of time, without rows that a one-sided condition keeps from any result.
+def rows_of(spec: JoinSpec, side: Side, table: pa.Table, numbers: Array | None = None) -> SideRows:
+    """Return a table's rows in the order of time, without those that a one-sided condition keeps from any result.
 
-    `numbers` are the rows' own in their window; they go with them.
+    `numbers` are the rows' numbers in their window, if they are in one.
     """
     side_spec = spec.side(side)
     table = table.combine_chunks()
     columns = predicate_columns(spec.predicate, side, table)
     times = time_values(side_spec, table)
-    ranked = has_row_windows(spec)  # then each row counts, whether it can match or not
+    by_number = has_row_windows(spec)  # then each row counts, whether it can match or not
     padded = side in padded_sides(spec)
-    order = None if padded or ranked else passing(spec.parts.filters(side), side, columns, len(table))
+    order = None if padded or by_number else passing(spec.parts.filters(side), side, columns, len(table))
     if order is None:
         order = np.arange(len(table))
     kept = times[order]
@@ -69,13 +70,13 @@ def rows_of(spec: JoinSpec, side: Side, table: pa.Table, numbers: Array | None =
         table, times, numbers = table.take(pa.array(order)), times[order], numbers[order]
         columns = {name: vector.take(order) for name, vector in columns.items()}
     low = high = times
-    if not ranked:
+    if not by_number:
         low, high = time_bounds(spec, side, times)
-    return Rows(side, table, times, Batch(side, columns, numbers, times, low, high))
+    return SideRows(side, table, times, Batch(side, columns, numbers, times, low, high))
 
 
 @dataclass(frozen=True)
-class Segment:
+class PayloadSegment:
     """The payload of consecutive rows of a window, from number `first` on."""
 
     first: int
@@ -92,12 +93,12 @@ class Segment:
 
 
 class SideWindow:
-    """The store numbers its rows in the order in which they come, and so do the segments."""
+    """The rows of one side. Store and segments number them alike, in the order in which they come."""
 
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         self.spec, self.side = spec, side
         self.store = WindowStore(side, spec.predicate, spec.parts)
-        self.segments: list[Segment] = []
+        self.segments: list[PayloadSegment] = []
 
     @property
     def nbytes(self) -> int:
@@ -107,38 +108,38 @@ class SideWindow:
     def next(self) -> int:
         return self.store.ring.next
 
-    def append(self, rows: Rows, by_number: bool = False) -> None:
-        """The rows' coordinate in the store is their time, or their number."""
+    def append(self, rows: SideRows, by_number: bool = False) -> None:
+        """Add rows. Their coordinate in the store is their time, or their number."""
         if not len(rows):
             return
         first = self.next
         numbers = np.arange(first, first + len(rows))
         self.store.append(replace(rows.batch, rows=numbers, at=numbers if by_number else rows.times))
-        for begin in range(0, len(rows), BLOB_ROWS_MAX):
-            part = slice(begin, begin + BLOB_ROWS_MAX)
-            self.segments.append(Segment(first + begin, rows.table[part], rows.times[part]))
+        for begin in range(0, len(rows), SEGMENT_ROWS_MAX):
+            part = slice(begin, begin + SEGMENT_ROWS_MAX)
+            self.segments.append(PayloadSegment(first + begin, rows.table[part], rows.times[part]))
         self._merge_small()
 
     def _merge_small(self) -> None:
-        """As in a binary counter: so tiny batches leave few segments, and a row is copied a few times only."""
+        """Merge the last segments as in a binary counter: tiny batches leave few, and a row is seldom copied."""
         while len(self.segments) > 1:
             a, b = self.segments[-2:]
-            if len(a.times) > 2 * len(b.times) or len(a.times) + len(b.times) > BLOB_ROWS_MAX:
+            if len(a.times) > 2 * len(b.times) or len(a.times) + len(b.times) > SEGMENT_ROWS_MAX:
                 return
             table = pa.concat_tables([a.table, b.table]).combine_chunks()
-            self.segments[-2:] = [Segment(a.first, table, np.concatenate([a.times, b.times]))]
+            self.segments[-2:] = [PayloadSegment(a.first, table, np.concatenate([a.times, b.times]))]
 
     def expire(self, before: int) -> None:
-        """Forget the rows whose coordinate is less."""
+        """Forget the rows whose coordinate is less than `before`."""
         self.store.expire(clipped(before))
         self.segments = [s for s in self.segments if s.end > self.store.ring.first]
 
-    def probe(self, rows: Rows) -> Iterator[tuple[Array, Array]]:
-        """The pairs of these opposite rows with the window: places in `rows`, numbers in the window."""
+    def probe(self, rows: SideRows) -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of opposite rows with the window: places in `rows`, and numbers in the window."""
         return self.store.probe(rows.batch)
 
-    def between(self, after: int, upto: int) -> Rows:
-        """The rows with after < time <= upto, ready to look for others."""
+    def between(self, after: int, upto: int) -> SideRows:
+        """Return the rows with after < time <= upto, ready to look for partners."""
         numbers = [np.empty(0, np.int64)]
         for segment in self.segments:
             oldest, newest = segment.span
@@ -147,12 +148,13 @@ class SideWindow:
                 numbers.append(segment.first + np.flatnonzero(inside))
         return self.rows(np.concatenate(numbers))
 
-    def rows(self, numbers: Array) -> Rows:
+    def rows(self, numbers: Array) -> SideRows:
+        """Return rows by their numbers, ready to look for partners."""
         order, table, _ = self.payload(numbers)
         return rows_of(self.spec, self.side, table, numbers[order])
 
     def payload(self, numbers: Array) -> tuple[Array, pa.Table, Array]:
-        """The rows with these numbers, and their times, ordered by segment: first of all that order."""
+        """Return rows by their numbers, ordered by segment: that order of `numbers`, the rows, and their times."""
         if not len(numbers):
             schema = self.spec.side(self.side).schema
             return numbers, schema.empty_table(), np.empty(0, np.int64)

@@ -1,7 +1,7 @@
-"""Late rows, written beside the join for who asks for them: Parquet files, one folder a side.
+"""Late rows as Parquet files, one folder a side, for users who ask for them.
 
-A file's name says which cell of which query wrote it in which of its batches: a task that Spark runs again writes the
-same file again.
+A file's name names the query, the join, the cell and the batch: a task that Spark runs again writes the same file
+again.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from counterflow.engines.spark.routing import SOURCE, TIE
+from counterflow.engines.spark.cell.row_order import SOURCE, TIE
 from counterflow.errors import InputError
 from counterflow.predicate.expression import Side
 
 
 def write_late_rows(target: str, side: Side, name: str, table: pa.Table) -> None:
+    """Write rows to `target`, a folder or URI, so that nobody sees half a file."""
     table = table.drop_columns([c for c in (SOURCE, TIE) if c in table.column_names])
     try:
         system, path = fs.FileSystem.from_uri(target) if "://" in target else (fs.LocalFileSystem(), target)
         folder = f"{path}/{side}"
         system.create_dir(folder, recursive=True)
-        temporary = f"{folder}/_{name}-{uuid.uuid4().hex}"  # Spark ignores names that start so; two attempts may write
+        temporary = f"{folder}/_{name}-{uuid.uuid4().hex}"  # Spark ignores names with _; two attempts may write at once
         pq.write_table(table, temporary, filesystem=system)
         system.move(temporary, f"{folder}/{name}.parquet")
     except (OSError, pa.ArrowException) as error:

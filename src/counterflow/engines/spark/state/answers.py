@@ -8,25 +8,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from counterflow.engines.spark.hot_files import local_directory
+from counterflow.engines.spark.state.hot_files import local_directory
 from counterflow.folders import private_folder
 from counterflow.predicate.expression import Side
 
-MEMORY_BYTES_MAX = 64 << 20  # of one answer; what is beyond goes to a file without a name
+MEMORY_BYTES_MAX = 64 << 20  # the results beyond it go to a file without a name
 
 
 @dataclass(frozen=True)
-class Outcome:
-    needless: dict[Side, int]  # times up to which no row is needed
-    rows: int = 0  # results
-    hosted_bytes: int = 0
+class JobOutcome:
+    """What a job came to, beside its results."""
+
+    needless: dict[Side, int]  # for each side, the time up to which no row is needed any more
+    rows: int = 0  # result rows
+    hosted_bytes: int = 0  # the memory of the cell's windows, with this answer
     join_us: int = 0
 
 
 @dataclass
 class Answer:
-    outcome: Outcome | None = None  # None until the job is done
-    nbytes: int = 0  # in memory
+    """The results of a job, in memory and in a file."""
+
+    outcome: JobOutcome | None = None  # None until the job is done
+    nbytes: int = 0  # the results in memory
     _parts: list[bytes | tuple[int, int]] = field(default_factory=list)  # blobs, or where they are in the file
     _file: IO[bytes] | None = None
 

@@ -22,41 +22,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from counterflow.engines.spark.cell.grid import Grid, padded_sides
 from counterflow.engines.spark.options import Spark, parse_layout
 from counterflow.errors import OptionError
 from counterflow.plan.model import least_copies
 from counterflow.predicate.casts import never_fails
-from counterflow.predicate.expression import Call, Column, Expression, Side
+from counterflow.predicate.expression import SIDES, Call, Column, Expression, Side
 from counterflow.predicate.split import Equality
 from counterflow.spec.join_spec import JoinSpec
 
 MASK32 = 0xFFFFFFFF
-SIDES: tuple[Side, Side] = ("left", "right")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A matrix of cells, numbered row by row from `first`; what its cells emit."""
-
-    rows: int
-    columns: int
-    first: int = 0
-    pairs: bool = True
-    decides: frozenset[Side] = frozenset()  # the sides whose unmatched rows its cells emit
-
-    @property
-    def cells(self) -> int:
-        return self.rows * self.columns
-
-    def lane_cells(self, side: Side, lane: int) -> list[int]:
-        if side == "left":
-            return [self.first + lane * self.columns + column for column in range(self.columns)]
-        return [self.first + row * self.columns + lane for row in range(self.rows)]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A cell that gets a lane's rows: whether it stores them, and whether it is the one that counts them."""
+    """A cell that gets a lane's rows, whether it stores them, and whether it is the one that counts them."""
 
     cell: int
     stored: bool
@@ -65,7 +45,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Route:
-    """A side's rows are divided into lanes by a hash, of the row or of its key; each lane has its targets."""
+    """How a side's rows are divided into lanes, by a hash of the row or of its key, and the targets of each lane."""
 
     by: Literal["row", "key"]
     lanes: list[list[Target]]
@@ -73,6 +53,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Layout:
+    """The cells of a join, and why there are these."""
+
     kind: Literal["matrix", "home", "hash"]
     grids: tuple[Grid, ...]
     reason: str = field(default="", compare=False)
@@ -87,9 +69,11 @@ class Layout:
         return sum(grid.cells for grid in self.grids)
 
     def grid(self, cell: int) -> Grid:
+        """Return the grid that a cell belongs to."""
         return next(grid for grid in self.grids if cell < grid.first + grid.cells)
 
     def routes(self, side: Side) -> list[Route]:
+        """Return the ways on which a side's rows reach their cells: each row takes all of them."""
         everyone = range(self.cells)
         if self.kind == "hash":
             return [Route("key", [[Target(cell, True, True)] for cell in everyone])]
@@ -106,16 +90,16 @@ class Layout:
 
     @property
     def copies(self) -> dict[Side, int]:
-        """How often a row of each side is sent."""
+        """The number of cells to which a row of each side is sent."""
         return {side: sum(len(route.lanes[0]) for route in self.routes(side)) for side in SIDES}
 
     @cached_property
     def keys(self) -> list[int]:
-        """What stands for each cell in the shuffle: the least number whose hash is the cell's, modulo the cells.
+        """The number that stands for each cell in the shuffle: the least whose hash, modulo the cells, is the cell.
 
         So each cell has a partition of its own when there are as many partitions as cells (or a multiple), while
-        the plain numbers 0, 1, 2, ... collide. They depend on the number of cells alone, so state is found after a
-        restart; and 0 is always among them, so a checkpoint of another layout is always noticed.
+        the plain numbers 0, 1, 2, ... collide. The keys depend on the number of cells alone, so state is found after
+        a restart; and 0 is always among them, so a checkpoint of another layout is always noticed.
         """
         found: dict[int, int] = {}
         for key in itertools.count():
@@ -125,11 +109,12 @@ class Layout:
         raise AssertionError
 
     def cell(self, key: int) -> int:
+        """Return the cell that a key stands for."""
         return self.keys.index(key)
 
 
 def spark_hash(number: int) -> int:
-    """How Spark hashes an INT for a shuffle: 32-bit MurmurHash3 with seed 42."""
+    """Return Spark's hash of an INT in a shuffle: 32-bit MurmurHash3 with seed 42."""
 
     def rotated(x: int, by: int) -> int:
         return ((x << by) | (x >> (32 - by))) & MASK32
@@ -147,7 +132,7 @@ def spark_hash(number: int) -> int:
 
 
 def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
-    """The layout that the user asked for, or the one that suits the join; bent where the join requires it."""
+    """Return the layout that the user asked for, or one that suits the join; bent where the join requires it."""
     kind, size = parse_layout(engine.layout)
     if "rows" in (spec.left.window.kind, spec.right.window.kind):
         reason = "one cell, because a row's rank in its stream is known only where all rows are seen"
@@ -174,12 +159,12 @@ def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
 
 
 def hashable(spec: JoinSpec) -> tuple[Equality, ...]:
-    """The equalities whose keys every row has: their cells can be told from the row alone."""
+    """Return the equalities whose keys every row has, so that its cell can be told from the row alone."""
     return tuple(e for e in spec.parts.equalities if _cannot_fail(e.left) and _cannot_fail(e.right))
 
 
 def _cannot_fail(key: Expression) -> bool:
-    """Return whether the key is a column, or a CAST that every row survives: a guard may protect any other CAST."""
+    """Return whether the key is a column, or a CAST of one that every row survives. A guard may protect other CASTs."""
     while isinstance(key, Call) and key.op == "cast" and never_fails(key.args[0].type, key.type):
         key = key.args[0]
     return isinstance(key, Column)
@@ -210,7 +195,7 @@ def _matrix(spec: JoinSpec, rows: int, columns: int, reason: str) -> Layout:
 
 
 def _decisive(spec: JoinSpec, cells: int, asked: str) -> Layout | None:
-    """The layout in which each row that needs it has all its partners in one cell; None for an inner join."""
+    """Return the layout in which a row has all its partners in one cell; None for an inner join, which needs none."""
     if spec.how == "inner":
         return None
     reason = f"{asked}a row of a {spec.how} join has to meet all its partners in one cell"
@@ -218,8 +203,3 @@ def _decisive(spec: JoinSpec, cells: int, asked: str) -> Layout | None:
         left = Grid(cells, 1, decides=frozenset({"left"}))
         return Layout("matrix", (left, Grid(1, cells, cells, pairs=False, decides=frozenset({"right"}))), reason)
     return _matrix(spec, *((1, cells) if spec.how == "right" else (cells, 1)), reason)
-
-
-def padded_sides(spec: JoinSpec) -> frozenset[Side]:
-    padded: list[tuple[Side, bool]] = [("left", spec.pads_left), ("right", spec.pads_right)]
-    return frozenset(side for side, pads in padded if pads)

@@ -6,17 +6,15 @@ import datetime as dt
 import json
 from typing import Any
 
-from counterflow.engines.spark.state import CELL_COUNTERS, Totals
+from counterflow.engines.spark.state.counters import CELL_COUNTERS, COUNTERS, Totals
 from counterflow.errors import InputError
 
 OBSERVATION = "counterflow"  # the metrics' name starts with this in `query.lastProgress["observedMetrics"]`
 
 
 def observed_metrics() -> list[Any]:
-    """What Spark adds up of the operator's counters in each batch, and them all, cell by cell, as JSON."""
+    """Return what Spark computes from the operator's counters in each batch: their sums, and every cell's as JSON."""
     from pyspark.sql import functions as F
-
-    from counterflow.engines.spark.operator import COUNTERS
 
     of_cell = F.when(F.col("cell").isNotNull(), F.struct("cell", *COUNTERS))  # other rows hold results
     return [
@@ -27,7 +25,7 @@ def observed_metrics() -> list[Any]:
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
-    """Totals since the query first started, what it holds now, and its last batch.
+    """Return the totals since the query first started, what it holds now, and its last batch.
 
     `delay_s` is the time from the newest row's event time to the end of the batch that joined it. In a chain of
     joins all of it is about the last one.
@@ -43,7 +41,7 @@ def query_metrics(query: Any) -> dict[str, Any]:
 
 
 def _observed(progress: Any) -> dict[str, Any] | None:
-    """This library's metrics in a progress report; of several joins in a query those of the last."""
+    """Return our metrics in a progress report, if it has any; those of the last join if a query has several."""
     ours = {name: row for name, row in (progress["observedMetrics"] or {}).items() if name.startswith(OBSERVATION)}
     if not ours:
         return None
@@ -51,7 +49,7 @@ def _observed(progress: Any) -> dict[str, Any] | None:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    """The metrics by name. A Connect client gets them as the values and, beside them, the schema."""
+    """Return the metrics by name. A Connect client gets their values and, beside them, the schema."""
     found = row.asDict() if hasattr(row, "asDict") else dict(row)
     if found.keys() == {"values", "schema"}:
         return dict(zip((field["name"] for field in found["schema"]["fields"]), found["values"], strict=True))
@@ -59,7 +57,7 @@ def _plain(row: Any) -> dict[str, Any]:
 
 
 def _rows_in(progress: Any) -> int:
-    """A Connect client is told the rows of each source only."""
+    """Return the rows that a batch has read. A Connect client is told those of each source only."""
     return progress["numInputRows"] or sum(source["numInputRows"] for source in progress["sources"])
 
 
@@ -83,11 +81,12 @@ def _summary(progress: Any, observed: dict[str, Any], reports: list[Any]) -> dic
 
 
 def _evenness(rows: list[int]) -> float | None:
-    """The average cell's rows as part of the fullest one's: 1 if no cell has more to do than another."""
+    """Return the average cell's rows divided by the fullest one's: 1 if no cell has more to do than another."""
     return round(sum(rows) / len(rows) / max(rows), 3) if any(rows) else None
 
 
 def _delay_s(reports: list[Any]) -> float | None:
+    """Return the seconds from the newest row's event time to the end of its batch."""
     for progress in reversed(reports):
         newest = (_observed(progress) or {}).get("event_time_max")
         if newest is not None:

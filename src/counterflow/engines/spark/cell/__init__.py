@@ -1,0 +1,1 @@
+"""One cell's join, which knows nothing of Spark."""

@@ -1,0 +1,1 @@
+"""From DataFrames to the plan that Spark runs."""

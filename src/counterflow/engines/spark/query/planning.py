@@ -1,0 +1,133 @@
+"""What a join on Spark needs before it runs: its spec, its layout, the session's settings, the result's columns.
+
+Everything that can be refused is refused here, before a query starts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from pyspark.errors import PySparkAttributeError, PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from counterflow.engines.spark.cell.row_order import RESERVED
+from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
+from counterflow.engines.spark.query.inputs import SESSION_ZONE, Inputs, arrow_schema
+from counterflow.engines.spark.query.layout import Layout, choose_layout
+from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
+from counterflow.predicate.expression import SIDES, columns_of
+from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
+
+WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
+
+
+def plan(inputs: Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
+    """Return the join's spec and layout. Raises a `CounterflowError` for whatever Spark could not run."""
+    kinds = {side: {frame.isStreaming for frame in inputs.frames(side)} for side in SIDES}
+    if len(kinds["left"] | kinds["right"]) > 1:
+        said = {
+            side: "streams and static ones" if len(k) > 1 else "a stream" if k == {True} else "static"
+            for side, k in kinds.items()
+        }
+        raise InputError(
+            f"the left input is {said['left']} and the right one {said['right']}: make all of them streams "
+            "(spark.readStream) or all static (spark.read)"
+        )
+    schemas = [arrow_schema(inputs.frames(side)[0]) for side in SIDES]
+    for side, schema in zip(SIDES, schemas, strict=True):
+        for name in schema.names:
+            if name.lower().startswith(RESERVED):
+                raise ColumnError(f"column '{name}' of the {side} input starts with '{RESERVED}': rename it")
+    zone = inputs.session.conf.get(SESSION_ZONE)
+    spec = build_spec(*schemas, streaming=inputs.streaming, zone=zone, **options)
+    _check_collations(spec, inputs)
+    if inputs.streaming:
+        for side_spec in (spec.left, spec.right):
+            for frame in inputs.frames(side_spec.side):
+                _check_watermark(side_spec, frame)
+    elif engine.late_rows is not None:
+        raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
+    return spec, choose_layout(spec, engine, _cores(inputs.session))
+
+
+def _check_collations(spec: JoinSpec, inputs: Inputs) -> None:
+    """Refuse a text in the predicate that Spark would compare by a collation. Any other is carried along as it is."""
+    for column in columns_of(spec.predicate):
+        kind = inputs.frames(column.side)[0].schema[column.name].dataType
+        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            raise UnsupportedError(
+                f"column '{column.name}' of the {column.side} input has the collation {kind.collation}, and predicates "
+                f"compare texts byte by byte: give the join a column with collate({column.name}, 'UTF8_BINARY'), and "
+                "write lower(...) on both sides of the comparison to ignore case"
+            )
+
+
+def _check_watermark(side: SideSpec, frame: Any) -> None:
+    kind = frame.schema[side.time].dataType.typeName()
+    if kind != "timestamp":
+        raise TimeError(
+            f"time column '{side.time}' of the {side.side} stream is {kind}: a Spark stream needs a TIMESTAMP with a "
+            "watermark; convert it, for example with timestamp_micros"
+        )
+    if WATERMARK_KEY not in frame.schema[side.time].metadata:
+        raise TimeError(
+            f"the {side.side} stream has no watermark on '{side.time}', so its rows could never be forgotten: call "
+            f'.withWatermark("{side.time}", "10 seconds") with how late its rows may come'
+        )
+
+
+def _cores(session: Any) -> int:
+    """Return the number of cores on which the session runs tasks, as Spark's own sources count them."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except PySparkAttributeError:  # a Connect session has no SparkContext, but as many partitions in a range
+        parts = session.range(CELLS_MAX).select(F.spark_partition_id().alias("part"))
+        return int(parts.agg(F.max("part") + 1).collect()[0][0])
+
+
+def prepare_session(session: Any, layout: Layout) -> None:
+    """Set what the query needs when it starts. A query with a checkpoint keeps the settings it was started with."""
+    try:
+        if "RocksDB" not in session.conf.get(PROVIDER):  # Python stateful operators need it
+            session.conf.set(PROVIDER, ROCKSDB)
+        if session.conf.get(CHANGELOG, "") != "true":  # or each commit copies the whole state
+            session.conf.set(CHANGELOG, "true")
+    except PySparkException as error:
+        if "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE" not in str(error):
+            raise
+        # Not an error: a table may have it in its own `spark_conf`, which cannot be seen from here.
+        warnings.warn(
+            "this join needs the RocksDB state store with changelog checkpoints, and a pipeline's settings cannot be "
+            f'changed from Python: put "{PROVIDER}: {ROCKSDB}" and "{CHANGELOG}: \'true\'" under `configuration:` in '
+            "the pipeline spec",
+            stacklevel=4,
+        )
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
+    if partitions > max(16, 4 * layout.cells):
+        warnings.warn(
+            f"spark.sql.shuffle.partitions is {partitions}, but this join has {layout.cells} cells: most tasks of "
+            "every micro-batch would be empty. "
+            f'Set spark.conf.set("spark.sql.shuffle.partitions", {layout.cells}) first',
+            stacklevel=4,
+        )
+
+
+def output_type(spec: JoinSpec, inputs: Inputs) -> StructType:
+    """Return the columns, types and nullability of Spark's own join, with `pair_time` as the event time."""
+    fields = []
+    for side, nullable in ((spec.left, spec.pads_right), (spec.right, spec.how in ("left", "full"))):
+        if side.side == "left" or spec.has_right_columns:
+            schema = inputs.frames(side.side)[0].schema
+            for field, name in zip(schema.fields, side.output_names, strict=True):
+                if name is not None:
+                    metadata = {k: v for k, v in (field.metadata or {}).items() if k != WATERMARK_KEY}
+                    fields.append(StructField(name, field.dataType, field.nullable or nullable, metadata))
+    times = [f.schema[side.time] for side in (spec.left, spec.right) for f in inputs.frames(side.side)]
+    kind = times[0].dataType if times[0].dataType == times[-1].dataType else LongType()
+    delays = [t.metadata[WATERMARK_KEY] for t in times if WATERMARK_KEY in (t.metadata or {})]
+    # An unmatched row comes when the watermark has left its time behind: an operator after the join would drop it.
+    on_time = inputs.streaming and not (spec.pads_left or spec.pads_right)
+    metadata = {WATERMARK_KEY: max(delays)} if on_time else {}
+    return StructType([*fields, StructField(PAIR_TIME, kind, False, metadata)])

@@ -13,6 +13,7 @@ import typer
 
 import counterflow as cf
 from counterflow.cli import bench, files
+from counterflow.cli.laboratory import MISSING, is_missing_laboratory
 from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate
 from counterflow.cli.terminal import complain, interruptible, notes, plain, say
@@ -198,6 +199,11 @@ def main() -> None:
         sys.exit(app(standalone_mode=False, prog_name="counterflow"))
     except CounterflowError as error:
         complain(f"{type(error).__name__}: {error}")
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if not is_missing_laboratory(error):
+            raise
+        complain(MISSING)
         sys.exit(2)
     except MemoryError:
         complain("there is not enough memory: use smaller inputs, a shorter window or a condition that matches less")

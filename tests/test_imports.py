@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from counterflow.plan.calibration import PUBLISHED, keep_calibration
-from counterflow.plan.machine import this_machine
+from counterflow.plan.computer import this_computer
 
 PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
 LABORATORY = "counterflow.lab"
@@ -178,7 +178,7 @@ def test_plans_without_the_laboratory(product, tmp_path, monkeypatch):
     unmeasured = command_line(product, "plan", "--json")
     assert unmeasured.returncode == 0 and "was not measured" in unmeasured.stderr, unmeasured
     assert json.loads(unmeasured.stdout)["plan"]["workers"] >= 1
-    here = this_machine()
+    here = this_computer()
     keep_calibration(replace(PUBLISHED, machine=here.cpu, cores=here.cores, date="today"))
     measured = command_line(product, "plan", "--json")
     assert json.loads(measured.stdout)["calibrated"] == "today" and "was not measured" not in measured.stderr

@@ -17,7 +17,7 @@ from counterflow.spec.window_sizes import INT64_MAX, duration_us
 
 if TYPE_CHECKING:
     from counterflow.plan.calibration import Calibration
-    from counterflow.plan.machine import Machine
+    from counterflow.plan.computer import Computer
 
 LEAST, MOST = 1e-6, 1e12  # tuples a second, bytes or GiB: what is beyond is a slip of the finger
 DEVIATION_MAX = 0.25  # of a prediction, with --verify
@@ -47,12 +47,12 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
-    from counterflow.plan.machine import this_machine
+    from counterflow.plan.computer import this_computer
     from counterflow.plan.model import Load
     from counterflow.plan.planner import Question, make_plan
 
     left_s, right_s = parse_windows(window)
-    here = this_machine()
+    here = this_computer()
     question = Question(
         Load(left_rate, left_rate if right_rate is None else right_rate, left_s, right_s, hit_rate),
         cores or here.cores,
@@ -76,7 +76,7 @@ def plan(
         raise typer.Exit(1)
 
 
-def _calibration(here: Machine, afresh: bool, smoke: bool, note: Callable[[str], None]) -> Calibration:
+def _calibration(here: Computer, afresh: bool, smoke: bool, note: Callable[[str], None]) -> Calibration:
     """Return what was kept of this machine, what is measured now, or, without the laboratory, published rates."""
     from counterflow.plan.calibration import PUBLISHED, keep_calibration, kept_calibration
 
@@ -98,7 +98,7 @@ def _calibration(here: Machine, afresh: bool, smoke: bool, note: Callable[[str],
     return found
 
 
-def _verified(here: Machine, smoke: bool, note: Callable[[str], None]) -> list[dict[str, Any]]:
+def _verified(here: Computer, smoke: bool, note: Callable[[str], None]) -> list[dict[str, Any]]:
     from counterflow.lab.bench.plan_calibration import SMOKE, CalibrationSizes
     from counterflow.lab.bench.plan_verification import verify
 

@@ -11,7 +11,7 @@ from math import log
 from pathlib import Path
 
 from counterflow.folders import cache_directory
-from counterflow.plan.machine import Machine
+from counterflow.plan.computer import Computer
 
 VERSION = 3  # of the file, and of how it is measured
 
@@ -79,7 +79,7 @@ def read_calibration(path: Path) -> Calibration | None:
         return None
 
 
-def kept_calibration(machine: Machine) -> Calibration | None:
+def kept_calibration(machine: Computer) -> Calibration | None:
     """Return the calibration that was kept for this machine, or None."""
     path = calibration_path(machine.cpu, machine.cores)
     return None if path is None else read_calibration(path)

@@ -71,12 +71,6 @@ def scan_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
     return scanned * comparison_s / 2 / (by_left + by_right)
 
 
-def symmetric_latency_s(rate: float, window_s: float, layout: Layout, comparison_s: float) -> float:
-    """Expression 7, without its p."""
-    rows, columns = layout
-    return rate * comparison_s * window_s * (rows + columns) / (4 * rows * columns)
-
-
 def queued_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
     """Waiting and a whole scan, for tuples that come at random and results that leave at a scan's end.
 

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from counterflow.plan.machine import cpu_fact, this_machine
+from counterflow.plan.computer import cpu_fact, this_computer
 
 PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb", "pyspark")
 
@@ -28,7 +28,7 @@ def heading(benchmark: str, smoke: bool) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     return {
-        **asdict(this_machine()),
+        **asdict(this_computer()),
         "avx2": has_avx2(),
         "system": platform.platform(),
         "load_before": os.getloadavg()[0],  # other work makes wall-clock rates smaller

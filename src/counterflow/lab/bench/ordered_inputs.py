@@ -36,7 +36,7 @@ def turns(tuples: int, rates: str) -> Array:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class OrderedInputs:
     """`pairs` tuples of each stream after those that fill windows of `window` rows."""
 
     inputs: Inputs

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from counterflow.lab.bench.benchmark_inputs import Inputs, make_inputs
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note
 from counterflow.plan.calibration import Calibration, Point
-from counterflow.plan.machine import Machine
+from counterflow.plan.computer import Computer
 
 ALGORITHM = "dpjoin"  # the model is DP-Join's
 
@@ -34,7 +34,7 @@ SMOKE = CalibrationSizes(
 )
 
 
-def calibrate(machine: Machine, sizes: CalibrationSizes, note: Note) -> Calibration:
+def calibrate(machine: Computer, sizes: CalibrationSizes, note: Note) -> Calibration:
     """Return the best of a few runs for each window: other work on the machine only takes away."""
     cores = machine.cores
     note("tuples with next to no window")
@@ -69,7 +69,7 @@ def best_rate(inputs: Inputs, workers: int, rows: int, pairs: int, batch: int, a
     """Return the tuples a second of the local engine's join in its fastest run."""
     best = 0.0
     for _ in range(repeats):
-        run = Run(ALGORITHM, workers, inputs, rows, pairs, batch, access).take()
+        run = MeasuredJoin(ALGORITHM, workers, inputs, rows, pairs, batch, access).take()
         assert run["verified"], run
         best = max(best, run["tuples_per_s"])
     return best

@@ -11,10 +11,10 @@ from dataclasses import replace
 from counterflow.lab.bench.benchmark_inputs import make_inputs
 from counterflow.lab.bench.plan_calibration import CalibrationSizes, best_rate, calibrate, pairs_for
 from counterflow.lab.bench.report import Note, Row
-from counterflow.plan.machine import Machine
+from counterflow.plan.computer import Computer
 
 
-def verify(machine: Machine, sizes: CalibrationSizes, note: Note) -> list[Row]:
+def verify(machine: Computer, sizes: CalibrationSizes, note: Note) -> list[Row]:
     """Return predicted and measured tuples a second, medians, for three windows, as a nested loop and with an index.
 
     Each turn calibrates with the windows below and above, then joins. A shared machine may be half as fast a minute

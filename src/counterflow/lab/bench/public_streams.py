@@ -22,7 +22,7 @@ from counterflow.engines.local.streams import stream
 from counterflow.lab.bench.benchmark_inputs import WHERE, Inputs, Kind, checksum, make_inputs
 from counterflow.lab.bench.host import heading, stolen_s
 from counterflow.lab.bench.latency import FIGURES
-from counterflow.lab.bench.ordered_inputs import Arrivals
+from counterflow.lab.bench.ordered_inputs import OrderedInputs
 from counterflow.lab.bench.report import Note, Row, median_ages, middle
 from counterflow.predicate.expression import Side
 from counterflow.spec.window_sizes import rows
@@ -33,7 +33,7 @@ SETTLED_S = 0.05  # between two looks whether the rows that fill the windows are
 
 
 @dataclass(frozen=True)
-class Sizes:
+class StreamSizes:
     window: int = 100_000
     rows: int = 400_000  # of a side, after the windows are full
     batch: int = 1024  # rows of an Arrow batch
@@ -43,18 +43,18 @@ class Sizes:
     repeats: int = 5
 
 
-SMOKE = Sizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
+SMOKE = StreamSizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
 
 
 def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
     """Of each algorithm the sustained rate, and the ages of results at half of it and at a gentle rate."""
-    sizes, rows = SMOKE if smoke else Sizes(), []
+    sizes, rows = SMOKE if smoke else StreamSizes(), []
     kinds: tuple[Kind, ...] = ("hash", "band")
     for kind in kinds:
         inputs = make_inputs(kind, sizes.window + sizes.rows, sizes.window)
         for name in ALGORITHMS:
             note(f"streams of Arrow batches, {kind} index, {name}")
-            everything = Arrivals(inputs, sizes.window, sizes.rows)
+            everything = OrderedInputs(inputs, sizes.window, sizes.rows)
             taken = [StreamedRun(name, everything, sizes.batch).take() for _ in range(sizes.repeats)]
             row = middle(taken, "tuples_per_s")
             rows.append({"case": "rate", **row})
@@ -65,15 +65,15 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
     return {**heading("streams", smoke), "remarks": [], "results": rows, "ratios": {}}
 
 
-def _aged(rate: float, name: str, inputs: Inputs, sizes: Sizes, batch: int) -> Row:
-    some = Arrivals(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
+def _aged(rate: float, name: str, inputs: Inputs, sizes: StreamSizes, batch: int) -> Row:
+    some = OrderedInputs(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
     return median_ages([StreamedRun(name, some, batch, rate).take() for _ in range(sizes.repeats)])
 
 
 class StreamedRun:
     """The windows are filled; then batches come as fast as they are taken, or at a rate, in tuples a second."""
 
-    def __init__(self, algorithm: str, arrivals: Arrivals, batch: int, rate: float = 0.0) -> None:
+    def __init__(self, algorithm: str, arrivals: OrderedInputs, batch: int, rate: float = 0.0) -> None:
         self.engine, self.arrivals, self.batch, self.rate = Local(algorithm), arrivals, batch, rate
         self.began = 0.0
         self.filled = threading.Barrier(2, self._begin)

@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class KernelSizes:
     windows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 5_000_000)
     batches: tuple[int, ...] = (1, 64, 1024, 8192)
     store_batches: tuple[int, ...] = (1024, 8192)
@@ -38,7 +38,7 @@ class Sizes:
     cost_windows: tuple[int, int] = (100_000, 5_000_000)
 
 
-SMOKE = Sizes(
+SMOKE = KernelSizes(
     windows=(1_000, 4_096),
     batches=(1, 64, 256),
     store_batches=(64, 256),
@@ -63,7 +63,7 @@ SMOKE = Sizes(
 class Report:
     """Rows as they are found; `note` tells a person what is going on."""
 
-    sizes: Sizes
+    sizes: KernelSizes
     note: Note
     rows: list[Row] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """What `bench spark` runs: the same two synthetic streams through this library, an identity operator and Spark's joins.
 
 Row i of a stream has the id i and a time that follows from i; its values are hashes of i. So a stream's first rows are
-known, and the pairs that a query reports (`CHECK`) can be compared with the join in process of the same rows.
+known, and the pairs that a query reports (`DIGEST`) can be compared with the join in process of the same rows.
 
 pyspark comes in through `engines/spark`, as everywhere.
 """
@@ -25,8 +25,8 @@ from counterflow.lab.bench.benchmark_inputs import BAND, DOMAIN
 from counterflow.predicate.expression import Side
 from counterflow.windows.vectors import Array
 
-Kind = Literal["band", "equi"]
-WHERE: dict[Kind, str] = {
+JoinKind = Literal["band", "equi"]
+WHERE: dict[JoinKind, str] = {
     "band": f"abs(l.x - r.a) <= {BAND} AND abs(l.y - r.b) <= {BAND}",
     "equi": "l.k = r.k",
 }
@@ -54,17 +54,17 @@ GRID: Copies = [
     for x, a in (("x", "a"), ("y", "b"))
 ]
 
-CHECK = "pairs_check"
+DIGEST = "pairs_digest"
 # Of a pair or a row, not linear, so that a wrong partner shows; 32 bits, so that sums stay inside 64.
 MIX = 982_451_653, 961_748_941
 LOW_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
-class Shape:
+class SyntheticJoin:
     """A join's rows: how many a micro-batch of each side, and how many a window of each side."""
 
-    kind: Kind
+    kind: JoinKind
     window_rows: int
     batch_rows: int
 
@@ -109,21 +109,19 @@ class Shape:
 # --- queries
 
 
-def counterflow_join(session: Any, shape: Shape) -> tuple[Any, str]:
+def counterflow_join(session: Any, join: SyntheticJoin) -> tuple[Any, str]:
     """The result, and the layout."""
-    streams = [shape.stream(session, side) for side in SIDES]
-    options: dict[str, Any] = dict(
-        where=WHERE[shape.kind], time="ts", window=dt.timedelta(microseconds=shape.window_us)
-    )
+    streams = [join.stream(session, side) for side in SIDES]
+    options: dict[str, Any] = dict(where=WHERE[join.kind], time="ts", window=dt.timedelta(microseconds=join.window_us))
     layout = cf.explain(*streams, **options, show=False).details["layout"].split(" (")[0]
-    return _with_check(cf.window_join(*streams, **options), "id", "id_right"), layout
+    return _with_digest(cf.window_join(*streams, **options), "id", "id_right"), layout
 
 
-def native_join(session: Any, shape: Shape, copies: Copies | None = None) -> Any:
+def native_join(session: Any, join: SyntheticJoin, copies: Copies | None = None) -> Any:
     """Spark's own stream-stream join. It needs an equality: a band gets one by copies of the left rows."""
-    left, right = (shape.stream(session, side) for side in SIDES)
+    left, right = (join.stream(session, side) for side in SIDES)
     right = right.withColumnsRenamed({"ts": "ts_right", "id": "id_right", "k": "k_right"})
-    reach = f"INTERVAL {shape.window_us} MICROSECONDS"
+    reach = f"INTERVAL {join.window_us} MICROSECONDS"
     conditions = [f"ts_right BETWEEN ts - {reach} AND ts + {reach}"]
     if copies is None:
         conditions.append("k = k_right")
@@ -135,7 +133,7 @@ def native_join(session: Any, shape: Shape, copies: Copies | None = None) -> Any
             conditions.append(f"bucket_{number} = bucket_right_{number}")
     joined = left.join(right, F.expr(" AND ".join(conditions)))
     buckets = [f"{name}_{number}" for number in range(len(copies or ())) for name in ("bucket", "bucket_right")]
-    return _with_check(joined.drop(*buckets), "id", "id_right")
+    return _with_digest(joined.drop(*buckets), "id", "id_right")
 
 
 class Identity(StatefulProcessor):
@@ -156,9 +154,9 @@ class Identity(StatefulProcessor):
         settle_worker()  # so that it has what the join's operator has
 
 
-def identity(session: Any, shape: Shape) -> Any:
+def identity(session: Any, join: SyntheticJoin) -> Any:
     """The rows of both sides, with the columns of the wider one; each of two keys has a partition of its own."""
-    left, right = (shape.stream(session, side) for side in SIDES)
+    left, right = (join.stream(session, side) for side in SIDES)
     left = left.selectExpr("*", "0.0D AS c")
     right = right.selectExpr("ts", "id", "a", "b", "CAST(NULL AS STRING) AS z", "c")
     keys = Layout("matrix", (Grid(1, CELLS),)).keys
@@ -166,45 +164,45 @@ def identity(session: Any, shape: Shape) -> Any:
     passed = rows.groupBy("cell").transformWithStateInPandas(
         Identity(), rows.schema, outputMode="append", timeMode="none"
     )
-    return _with_check(passed, "id", "id")
+    return _with_digest(passed, "id", "id")
 
 
 # --- checks
 
 
 @dataclass(frozen=True)
-class Check:
+class PairDigest:
     """How many pairs (or rows), and a sum over them that does not depend on their order."""
 
     count: int = 0
     sum: int = 0
 
-    def __add__(self, other: Check) -> Check:
-        return Check(self.count + other.count, self.sum + other.sum)
+    def __add__(self, other: PairDigest) -> PairDigest:
+        return PairDigest(self.count + other.count, self.sum + other.sum)
 
 
-def _with_check(frame: Any, left_id: str, right_id: str) -> Any:
+def _with_digest(frame: Any, left_id: str, right_id: str) -> Any:
     mixed = f"({left_id} * {MIX[0]} ^ {right_id} * {MIX[1]}) & {LOW_BITS}L"
-    return frame.observe(CHECK, F.expr("count(*)").alias("count"), F.expr(f"sum({mixed})").alias("sum"))
+    return frame.observe(DIGEST, F.expr("count(*)").alias("count"), F.expr(f"sum({mixed})").alias("sum"))
 
 
-def observed_check(progress: Any) -> Check:
-    observed = progress["observedMetrics"][CHECK]
-    return Check(int(observed["count"]), int(observed["sum"] or 0))
+def observed_digest(progress: Any) -> PairDigest:
+    observed = progress["observedMetrics"][DIGEST]
+    return PairDigest(int(observed["count"]), int(observed["sum"] or 0))
 
 
-def _check_of(left: Array, right: Array) -> Check:
-    return Check(len(left), int(((left * MIX[0] ^ right * MIX[1]) & LOW_BITS).sum()))
+def _digest_of(left: Array, right: Array) -> PairDigest:
+    return PairDigest(len(left), int(((left * MIX[0] ^ right * MIX[1]) & LOW_BITS).sum()))
 
 
-def expected_pairs(session: Any, shape: Shape, rows: int) -> Check:
+def expected_pairs(session: Any, join: SyntheticJoin, rows: int) -> PairDigest:
     """Of the first rows of each side, joined in process."""
-    tables = [shape.table(session, side, rows) for side in SIDES]
-    window = dt.timedelta(microseconds=shape.window_us)
-    pairs = cf.window_join(*tables, where=WHERE[shape.kind], time="ts", window=window, engine=cf.Local())
-    return _check_of(pairs["id"].to_numpy(), pairs["id_right"].to_numpy())
+    tables = [join.table(session, side, rows) for side in SIDES]
+    window = dt.timedelta(microseconds=join.window_us)
+    pairs = cf.window_join(*tables, where=WHERE[join.kind], time="ts", window=window, engine=cf.Local())
+    return _digest_of(pairs["id"].to_numpy(), pairs["id_right"].to_numpy())
 
 
-def expected_rows(rows: int) -> Check:
+def expected_rows(rows: int) -> PairDigest:
     ids = np.arange(rows)
-    return _check_of(ids, ids) + _check_of(ids, ids)
+    return _digest_of(ids, ids) + _digest_of(ids, ids)

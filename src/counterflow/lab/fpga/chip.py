@@ -47,9 +47,3 @@ def weighted_by_area(synthesis: Synthesis) -> Power:
 def fifo_share(circuit: Circuit) -> float:
     """The part of the chip's result FIFOs that a circuit takes; above 1 it does not fit."""
     return circuit.fifos / RESULT_FIFOS
-
-
-def cores_max(fan_in: int) -> int:
-    """The most cores whose FIFOs, with those of their mergers, fit on the chip."""
-    fitting = (n for n in range(RESULT_FIFOS, 0, -1) if fifo_share(Circuit(n, n, n, fan_in=fan_in)) <= 1)
-    return next(fitting)

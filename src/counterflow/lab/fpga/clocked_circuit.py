@@ -19,7 +19,7 @@ FIRST_RESULTS = 1024  # room for results at first; doubled when they are more
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CircuitOutcome:
     """What became of all tuples and results. Cycles are those of the cores' clock; -1 is never."""
 
     circuit: Circuit
@@ -76,7 +76,7 @@ def simulate(
     right_arrivals: ArrayLike | None = None,
     *,
     band: int | tuple[int, int] = 0,
-) -> Outcome:
+) -> CircuitOutcome:
     """All tuples through the circuit, and what is left in the windows pushed by what it has not met.
 
     Keys are 32-bit integers (A.2). A pair matches if its keys differ by at most `band`, or if left minus right is in
@@ -97,9 +97,9 @@ def simulate(
     return _outcome(circuit, chip, network, delivered)
 
 
-def _outcome(circuit: Circuit, chip: Chip, network: Network, delivered: Words) -> Outcome:
+def _outcome(circuit: Circuit, chip: Chip, network: Network, delivered: Words) -> CircuitOutcome:
     found = chip.results[: chip.state[c.FOUND]]
-    return Outcome(
+    return CircuitOutcome(
         circuit,
         cycles=int(chip.state[c.CYCLE]),
         throttled_cycles=int(chip.state[c.THROTTLED]),

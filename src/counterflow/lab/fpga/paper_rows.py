@@ -14,7 +14,7 @@ import numpy as np
 
 from counterflow.lab.fpga.chip import TABLE_1, fifo_share, weighted_by_area
 from counterflow.lab.fpga.circuit import Circuit, Overload
-from counterflow.lab.fpga.clocked_circuit import Outcome, simulate, steady
+from counterflow.lab.fpga.clocked_circuit import CircuitOutcome, simulate, steady
 
 Row = dict[str, Any]
 
@@ -27,7 +27,7 @@ PAPER_TABLE_2_MW = {1: (100, 68, 168), 2: (64, 69, 133), 5: (62, 88, 150), 10: (
 PAPER_FIGURE_13 = {100: "the highest clock frequency", 150: "a lower throughput than with 100 cores"}  # A.5
 
 
-def saturated(circuit: Circuit, tuples: int, values: int) -> Outcome:
+def saturated(circuit: Circuit, tuples: int, values: int) -> CircuitOutcome:
     """All tuples wait before the chip; keys are uniform over so many values."""
     keys = np.random.default_rng(SEED).integers(0, values, (2, tuples))
     return simulate(circuit, keys[0], keys[1])

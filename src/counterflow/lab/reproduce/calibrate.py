@@ -16,7 +16,7 @@ from counterflow.cores import usable_cores
 from counterflow.errors import CounterflowError
 from counterflow.lab.bench.benchmark_inputs import Inputs, make_inputs
 from counterflow.lab.bench.latency import quantile
-from counterflow.lab.bench.replay_runs import Kernel, Run
+from counterflow.lab.bench.replay_runs import BareScan, MeasuredJoin
 from counterflow.lab.simulator.timed_join import Costs
 
 MINUTE = 60
@@ -66,7 +66,7 @@ def _inputs(smoke: bool) -> Inputs:
 
 
 @dataclass(frozen=True)
-class Case:
+class ThreadedCase:
     """A run on real threads: a nested loop of one of the algorithms, or a merge join."""
 
     algorithm: str
@@ -75,17 +75,19 @@ class Case:
     ordered: bool = True
 
 
-_MEASURED: dict[tuple[Case, bool], float] = {}
+_MEASURED: dict[tuple[ThreadedCase, bool], float] = {}
 
 
-def measured(cases: list[Case], smoke: bool) -> list[float]:
+def measured(cases: list[ThreadedCase], smoke: bool) -> list[float]:
     """Comparisons a second, the best of some runs in turns; of a merge join, as many as a scan had made."""
     rows, pairs = (SMOKE_ROWS, SMOKE_PAIRS) if smoke else (ROWS, PAIRS)
     missing = [case for case in cases if (case, smoke) not in _MEASURED]
     for _ in range(1 if smoke else REPEATS):
         for case in missing:
             batch = 2 * BATCH if case.algorithm == "handshake" else BATCH
-            run = Run(case.algorithm, case.workers, _inputs(smoke), rows, pairs, batch, case.access, case.ordered)
+            run = MeasuredJoin(
+                case.algorithm, case.workers, _inputs(smoke), rows, pairs, batch, case.access, case.ordered
+            )
             row = run.take()
             if not row["verified"]:
                 raise CounterflowError(f"wrong pairs: {case}")
@@ -94,7 +96,7 @@ def measured(cases: list[Case], smoke: bool) -> list[float]:
     return [_MEASURED[case, smoke] for case in cases]
 
 
-def measured_rates(cases: list[Case], window_s: float, smoke: bool) -> list[float]:
+def measured_rates(cases: list[ThreadedCase], window_s: float, smoke: bool) -> list[float]:
     """Tuples a second of each stream that so many comparisons a second sustain: 2 rate (rate window) of them."""
     return [float((found / (2 * window_s)) ** 0.5) for found in measured(cases, smoke)]
 
@@ -113,12 +115,15 @@ def _overheads(smoke: bool) -> Costs:
 
     def per_tuple_ns(batch: int) -> float:
         return float(
-            min(1e9 / Run("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"] for _ in turns)
+            min(
+                1e9 / MeasuredJoin("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"]
+                for _ in turns
+            )
         )
 
     def latency_ns() -> float:
         cores, tuples = len(usable_cores()), min(pairs, 2_000)
-        run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
+        run = MeasuredJoin("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
         run.take()
         return quantile(run.histogram, RUNNING)
 
@@ -130,7 +135,7 @@ def _overheads(smoke: bool) -> Costs:
 
 def this_machine(smoke: bool, algorithm: str = "llhj") -> Costs:
     """With the comparison of this algorithm's nested loop on one core."""
-    return replace(_overheads(smoke), comparison=1e9 / measured([Case(algorithm, 1)], smoke)[0])
+    return replace(_overheads(smoke), comparison=1e9 / measured([ThreadedCase(algorithm, 1)], smoke)[0])
 
 
 def gain_of_vectors(smoke: bool) -> float:
@@ -143,7 +148,7 @@ def gain_of_vectors(smoke: bool) -> float:
 def kernel_comparison_ns(smoke: bool = False) -> float:
     """The bare scan on one core."""
     rows = SMOKE_ROWS if smoke else ROWS
-    kernel = Kernel(make_inputs("band", rows + 256, rows), rows, 1)
+    kernel = BareScan(make_inputs("band", rows + 256, rows), rows, 1)
     return 1e9 / max(kernel.measure() for _ in range(2 * REPEATS))
 
 

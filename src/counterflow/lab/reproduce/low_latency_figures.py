@@ -12,14 +12,14 @@ from functools import cache
 import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import DOMAIN, make_inputs
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note
 from counterflow.lab.reproduce import calibrate
 from counterflow.lab.reproduce.calibrate import (
     MINUTE,
     OPTERON,
     OPTERON_EQUALITY,
-    Case,
+    ThreadedCase,
     ideal_rate,
     measured_rates,
     real_cores,
@@ -318,7 +318,7 @@ def figure_17(smoke: bool, note: Note) -> Figure:
     note("measured on this machine")
     workers = real_cores()
     x = [float(n) for n in workers]
-    cases = [Case("llhj", n, ordered=ordered) for ordered in (False, True) for n in workers]
+    cases = [ThreadedCase("llhj", n, ordered=ordered) for ordered in (False, True) for n in workers]
     rates = measured_rates(cases, WINDOW_S, smoke)
     ours, ours_marked = rates[: len(workers)], rates[len(workers) :]
     here = curve("LLHJ, this machine", "llhj", [n for n in many if n > workers[-1]], here=True)
@@ -371,9 +371,9 @@ def table_2(smoke: bool, note: Note) -> Figure:
     note("the hash index on this machine")
     rows, pairs = (2_000, 2_000) if smoke else (1_000_000, 300_000)
     inputs = make_inputs("hash", rows + pairs, rows)
-    taken = [Run("llhj", workers, inputs, rows, pairs, 64, "auto").take() for _ in range(1 if smoke else 2)]
+    taken = [MeasuredJoin("llhj", workers, inputs, rows, pairs, 64, "auto").take() for _ in range(1 if smoke else 2)]
     indexed = max(row["tuples_per_s"] for row in taken) / 2
-    scanned = measured_rates([Case("llhj", workers)], WINDOW_S, smoke)[0]
+    scanned = measured_rates([ThreadedCase("llhj", workers)], WINDOW_S, smoke)[0]
     paper = {"handshake join": 5125.0, "LLHJ": 5117.0, "LLHJ with index": 225_234.0}
     checks = {
         "handshake join and LLHJ are alike, within 10 %": abs(old.tuples_per_s / new.tuples_per_s - 1) < 0.1,

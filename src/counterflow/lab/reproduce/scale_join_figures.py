@@ -13,7 +13,7 @@ import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import make_inputs
 from counterflow.lab.bench.ordered_inputs import RATES, STREAMS
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.figure import Curve, Deviation, Figure
 from counterflow.lab.reproduce.timed_streams import Streams, best, measured_in_turns, ratios, simulate_streams, steady
@@ -216,7 +216,9 @@ def _gate_rate(workers: int, smoke: bool, note: Note) -> float:
     note(f"scalejoin-7: the gates on {workers} threads of this machine")
     window, pairs = 64, 1_000 if smoke else 300_000
     inputs = make_inputs("band", window + pairs, window)
-    runs = [Run("scalejoin", workers, inputs, window, pairs, 64, "scan").take() for _ in range(1 if smoke else 3)]
+    runs = [
+        MeasuredJoin("scalejoin", workers, inputs, window, pairs, 64, "scan").take() for _ in range(1 if smoke else 3)
+    ]
     assert all(run["verified"] for run in runs), runs
     return float(max(run["tuples_per_s"] for run in runs))
 
@@ -288,7 +290,7 @@ def figure_8(smoke: bool, note: Note) -> Figure:
     inputs = make_inputs("band", window + pairs, window)
     for rates in RATES:
         note(f"scalejoin-8: {rates} rates on 2 threads of this machine")
-        taken = Run("scalejoin", 2, inputs, window, pairs, 128, "scan", rates=rates).take()
+        taken = MeasuredJoin("scalejoin", 2, inputs, window, pairs, 128, "scan", rates=rates).take()
         assert taken["verified"], taken
         rows.append({"rates": f"{rates}, measured here", "streams": f"{len(STREAMS)} and {len(STREAMS)}", "PTs": 2,
                      "deviation of PTs %": 50 * taken["spread"]})  # fmt: skip

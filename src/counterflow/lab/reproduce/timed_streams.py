@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import BAND, Inputs, band_inputs, make_inputs
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.virtual_runs import SIMULATED_ROWS, square
 from counterflow.lab.simulator.timed_join import Costs, Timed, TimedJoin
@@ -117,7 +117,7 @@ def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> 
     for turn in range(1 if smoke else 3):
         for algorithm, workers in cases:
             note(f"{algorithm} on {workers} threads of this machine, {turn + 1} of 3")
-            run = Run(algorithm, workers, inputs, window, pairs, 128, "scan").take()
+            run = MeasuredJoin(algorithm, workers, inputs, window, pairs, 128, "scan").take()
             assert run["verified"], run
             taken[algorithm, workers].append(run)
     return taken

@@ -95,20 +95,6 @@ def simulate(
     return replace(run, comparisons=run.comparisons * stands_for)
 
 
-def sustained_rate(
-    algorithm: str, nodes: int, window_s: float, costs: Costs, *, tuples: int = 2000, **options: object
-) -> tuple[float, Timed]:
-    """Tuples a second of both streams together that n nodes sustain with windows of so many seconds.
-
-    The window's tuples depend on the rate, and the rate on them: a few rounds from a first guess bring them together.
-    """
-    rate = (2 * nodes * 1e9 / (costs.comparison * window_s)) ** 0.5
-    for _ in range(3):
-        run = simulate(algorithm, nodes, max(int(rate / 2 * window_s), 1), tuples, costs, **options)  # type: ignore[arg-type]
-        rate = (rate * run.tuples_per_s) ** 0.5
-    return run.tuples_per_s, run
-
-
 def nested_loop_rate(algorithm: str, nodes: int, window_s: float, costs: Costs, smoke: bool = False) -> Rate:
     """What n nodes sustain, from one run with windows as they are at the rate of nodes that do nothing but compare.
 

@@ -11,15 +11,15 @@ from counterflow.cores import usable_cores
 
 
 @dataclass(frozen=True)
-class Machine:
+class Computer:
     cpu: str
     cores: int
     memory_bytes: int
 
 
-def this_machine() -> Machine:
+def this_computer() -> Computer:
     cpu = cpu_fact("model name") or platform.processor() or platform.machine()
-    return Machine(cpu, len(usable_cores()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return Computer(cpu, len(usable_cores()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def cpu_fact(field: str) -> str:

@@ -16,6 +16,8 @@ COMPARISONS_MAX = 2_000_000  # what the oracle gets through in some 15 seconds
 
 @dataclass(frozen=True)
 class CheckedPairs:
+    """What a comparison of pairs with the oracle's found."""
+
     pairs: int
     missing: int
     wrong: int
@@ -37,7 +39,7 @@ class CheckedPairs:
 def check_pairs(
     left: pa.Table, right: pa.Table, pairs: pa.Table, *, ids: tuple[str, str], **options: Any
 ) -> CheckedPairs:
-    """Compare with the oracle: every left row with every right row, or with as many right rows as it can do soon."""
+    """Compare pairs with the oracle's: for every right row, or for as many as it gets through in seconds."""
     sample = min(len(right), max(1, COMPARISONS_MAX // max(len(left), 1)))
     step = max(1, len(right) // sample) if sample < len(right) else 1
     chosen = right.take(pa.array(range(0, len(right), step)))

@@ -46,7 +46,7 @@ def plan(
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works; nothing is kept.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
+    """Print the layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
     from counterflow.plan.computer import this_computer
     from counterflow.plan.model import Load
     from counterflow.plan.planner import Question, make_plan

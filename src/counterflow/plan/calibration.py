@@ -18,7 +18,7 @@ VERSION = 3  # of the file, and of how it is measured
 
 @dataclass(frozen=True)
 class Point:
-    """What one core, and what all cores, do in a second with windows of `rows` rows."""
+    """What one core and what all cores do in a second, with windows of `rows` rows."""
 
     rows: int
     one_core: float
@@ -27,6 +27,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibration:
+    """What was measured of one machine, and the rates that follow from it."""
+
     machine: str
     cores: int
     scan: tuple[Point, ...]  # comparisons a second

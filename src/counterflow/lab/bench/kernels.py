@@ -16,7 +16,7 @@ from counterflow.lab.bench.scans import measure_scans
 
 
 def bench_kernels(smoke: bool, note: Note) -> dict[str, Any]:
-    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     if os.environ.get("COUNTERFLOW_COMPILE") == "never":
         raise OptionError("COUNTERFLOW_COMPILE=never: there are no compiled kernels to measure then")
     found = heading("kernels", smoke)

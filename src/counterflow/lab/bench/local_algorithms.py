@@ -59,7 +59,7 @@ SMOKE = AlgorithmSizes(2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1
 
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
-    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     require_compiler()
     bench = AlgorithmBench(SMOKE if smoke else AlgorithmSizes(), note)
     bench.measure_scans()
@@ -80,7 +80,7 @@ class AlgorithmBench:
     # --- nested loops
 
     def measure_scans(self) -> None:
-        """Each algorithm beside the bare kernel with as many threads, in turns."""
+        """Measure each algorithm and the bare scan with as many threads, in turns."""
         sizes = self.sizes
         inputs = make_inputs("band", sizes.window + sizes.scanned, sizes.window)
         kernels = {threads: BareScan(inputs, sizes.window, threads) for threads in (1, self.workers)}
@@ -108,7 +108,7 @@ class AlgorithmBench:
         self._measure_merge(inputs)
 
     def _measure_merge(self, inputs: Inputs) -> None:
-        """Handshake join with sorted basic blocks (its first report's Figure 9), in turns with the scan.
+        """Measure handshake join with sorted basic blocks (its first report's Figure 9) and the scan, in turns.
 
         The tuples of both sides that come at once are a basic block of each, as in the paper.
         """
@@ -129,7 +129,7 @@ class AlgorithmBench:
         self.found["merge_to_scan_of_handshake"] = row["ratio_to_scan"]
 
     def measure_skew(self) -> None:
-        """ScaleJoin with several streams a side whose rates change (the paper's Figure 8): are workers equally busy?"""
+        """Measure how equally busy ScaleJoin's workers are with streams whose rates change (the paper's Figure 8)."""
         sizes, spreads = self.sizes, []
         inputs = make_inputs("band", sizes.skew_window + sizes.skewed, sizes.skew_window)
         for rates in RATES:
@@ -191,7 +191,7 @@ class AlgorithmBench:
             self.found[f"worst_{name}"] = max(row[name] for row in latencies)
 
     def _measure_latency(self, kind: Kind, name: str, inputs: Inputs, rate: float, batch: int) -> None:
-        """At half the rate, results in order: medians of short runs, and all runs together."""
+        """Measure results in order at half the rate: medians of short runs, and all runs together."""
         self.note(f"latency, {kind} index, {name}, at {rate / 2 / 1e6:.2g} million tuples/s")
         sizes, taken = self.sizes, []
         tuples = min(int(rate / 2 * sizes.latency_s), 2 * (len(inputs.left[0]) - sizes.window))
@@ -201,7 +201,7 @@ class AlgorithmBench:
         self.rows.append({"case": "latency", **latency_row(taken)})
 
     def measure_handshake_latency(self) -> None:
-        """Tuples meet where they pass each other: half a window later at the most, with equal windows and rates."""
+        """Measure when tuples meet: half a window later at the most, with equal windows and rates."""
         window = self.sizes.handshake_window
         rate = 2 * window / self.sizes.handshake_window_s
         inputs = make_inputs("band", 3 * window, window)
@@ -213,7 +213,7 @@ class AlgorithmBench:
 
 
 def latency_row(taken: list[tuple[Row, Array]]) -> Row:
-    """Of runs at a rate, with their histograms: the medians of their figures, and the figures of all results."""
+    """Return, for runs at a rate, the medians of their figures, and the figures of all their results together."""
     of_all = ages(np.sum([histogram for _, histogram in taken], 0))
     return median_ages([row for row, _ in taken]) | {f"{name}_of_all": age for name, age in of_all.items()}
 

@@ -21,7 +21,7 @@ ACCESSES = ("auto", "scan", "merge")
 
 @dataclass(frozen=True)
 class Choice:
-    """What to measure. `share` is that of the sustained rate at which results' ages are taken."""
+    """What to measure; results' ages are taken at a `share` of the sustained rate."""
 
     algorithms: tuple[str, ...] = ALGORITHMS
     workers: int | None = None

@@ -47,7 +47,7 @@ SMOKE = StreamSizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
 
 
 def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
-    """Of each algorithm the sustained rate, and the ages of results at half of it and at a gentle rate."""
+    """Return each algorithm's sustained rate, and the ages of results at half of it and at a gentle rate."""
     sizes, rows = SMOKE if smoke else StreamSizes(), []
     kinds: tuple[Kind, ...] = ("hash", "band")
     for kind in kinds:
@@ -71,7 +71,7 @@ def _aged(rate: float, name: str, inputs: Inputs, sizes: StreamSizes, batch: int
 
 
 class StreamedRun:
-    """The windows are filled; then batches come as fast as they are taken, or at a rate, in tuples a second."""
+    """A join of public streams: it fills the windows; then batches come as fast as they are taken, or at a rate."""
 
     def __init__(self, algorithm: str, arrivals: OrderedInputs, batch: int, rate: float = 0.0) -> None:
         self.engine, self.arrivals, self.batch, self.rate = Local(algorithm), arrivals, batch, rate
@@ -126,7 +126,7 @@ class StreamedRun:
         return row
 
     def _batches(self, side: Side) -> Iterator[pa.RecordBatch]:
-        """Left and right rows in turn: row i of a side has the time 2 i, or one more."""
+        """Yield a side's batches: its row i has the time 2 i, on the right one more, so that sides take turns."""
         window, end = self.arrivals.window, self.arrivals.window + self.arrivals.pairs
         number = np.arange(end)
         columns = {"ts": 2 * number + (side == "right"), "i": number, **self.arrivals.inputs.named(side)}
@@ -139,7 +139,7 @@ class StreamedRun:
             yield batch
 
     def _due(self, times: Array) -> Array:
-        """When the batch with a row of this time was due; a source hands it on when its last row has come."""
+        """Return when the batches with these times were due: a source hands one on when its last row has come."""
         return self.began + ((times // 2 - self.arrivals.window) // self.batch + 1) * 2 * self.batch / self.rate
 
 

@@ -34,7 +34,7 @@ class BareScan:
 
 
 class MeasuredJoin:
-    """One join: the windows are filled, then `pairs` tuples of each stream come, as fast as possible or at a rate."""
+    """A join on real threads: it fills the windows; then `pairs` tuples of each stream come, at once or at a rate."""
 
     def __init__(
         self,

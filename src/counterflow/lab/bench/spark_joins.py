@@ -37,7 +37,7 @@ PARTITIONS = CORES = 2
 POLL_S = 0.2
 SAMPLE_EVERY = 10  # micro-batches between two looks at the workers' memory
 HELD = "Pss_Anon:", "Pss_Shmem:"
-SAMPLES = 10  # of which the median is taken, at the start and at the end
+SAMPLES = 10  # at the start and at the end; their medians are compared
 
 # What the ratios should be.
 ASKED = {
@@ -150,7 +150,7 @@ class SparkBench:
         case.verified &= self._is_right(case, reports)
 
     def run(self, case: QueryCase, watch: Callable[[int], None] | None = None) -> list[Any]:
-        """The progress reports of the micro-batches of one run."""
+        """Return the progress reports of the micro-batches of one run."""
         checkpoint = tempfile.mkdtemp(dir=self.folder)
         frame = self._frame(case)
         self.session.conf.set(PROVIDER, case.provider)
@@ -182,7 +182,7 @@ class SparkBench:
         return queries.native_join(session, join, copies.get(case.through))
 
     def _is_right(self, case: QueryCase, reports: list[Any]) -> bool:
-        """Whether all rows came, and all pairs (or rows) of these micro-batches and no others went out."""
+        """Say whether all rows came, and exactly the pairs (or rows) of these micro-batches went out."""
         from counterflow.lab.bench import spark_queries as queries
 
         join, rows = case.join, case.batches * case.join.batch_rows
@@ -231,7 +231,7 @@ class SparkBench:
 
 
 def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
-    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     found = heading("spark", smoke)
     with _session(note) as (session, folder):
         bench = SparkBench(SMOKE if smoke else SparkSizes(), session, folder, note)
@@ -247,7 +247,7 @@ def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
 
 @contextmanager
 def _session(note: Note) -> Iterator[tuple[Any, Path]]:
-    """A session and a folder, both gone in the end; what Spark prints goes there too."""
+    """Yield a session and a folder, both gone in the end; what Spark prints goes into the folder."""
     with tempfile.TemporaryDirectory(prefix="counterflow-bench-", ignore_cleanup_errors=True) as folder:
         note("starting Spark")
         log = Path(folder) / "spark.log"
@@ -265,7 +265,7 @@ def _session(note: Note) -> Iterator[tuple[Any, Path]]:
 
 
 def _measure_bands(bench: SparkBench) -> dict[str, float]:
-    """The benchmark join and the identity operator in turns; then Spark's own joins."""
+    """Measure the benchmark join and the identity operator in turns; then Spark's own joins."""
     sizes, small = bench.sizes, bench.sizes.band_windows[0]
     identity = bench.case("band", "identity", small)
     cases = {window: bench.case("band", "counterflow", window) for window in sizes.band_windows}
@@ -288,7 +288,7 @@ def _measure_bands(bench: SparkBench) -> dict[str, float]:
 
 
 def _measure_equalities(bench: SparkBench) -> dict[str, float]:
-    """The equi-join and Spark's native one in turns."""
+    """Measure the equi-join and Spark's native one in turns."""
     sizes, small = bench.sizes, bench.sizes.equi_windows[0]
     cases = {window: bench.case("equi", "counterflow", window) for window in sizes.equi_windows}
     provider = _faster_provider(bench, "equi", "spark_native")
@@ -303,7 +303,7 @@ def _measure_equalities(bench: SparkBench) -> dict[str, float]:
 
 
 def _take_turns(bench: SparkBench, other: QueryCase, ours: list[QueryCase]) -> None:
-    """What is compared runs in each turn: the other one, then ours with the smallest window; the rest in one turn."""
+    """Run what is compared in every turn (the other one, ours with the smallest window), the rest in one turn."""
     small, *larger = ours
     for turn in range(bench.sizes.turns):
         for case in (other, small, *larger[turn :: bench.sizes.turns]):
@@ -311,7 +311,7 @@ def _take_turns(bench: SparkBench, other: QueryCase, ours: list[QueryCase]) -> N
 
 
 def _faster_provider(bench: SparkBench, kind: JoinKind, through: Through) -> str:
-    """Of Spark's own join, with fewer rows: Spark should run with the state store that suits it."""
+    """Return the faster state store for Spark's own join, tried with fewer rows: Spark should have what suits it."""
     from counterflow.lab.bench.spark_queries import SyntheticJoin
 
     if kind not in bench.sizes.trials:
@@ -333,7 +333,7 @@ def _faster_provider(bench: SparkBench, kind: JoinKind, through: Through) -> str
 
 
 def _measure_memory(bench: SparkBench) -> dict[str, float]:
-    """The memory of the Python workers over many small micro-batches at a full window."""
+    """Measure the Python workers' memory over many small micro-batches at a full window."""
     from counterflow.lab.bench.spark_queries import SyntheticJoin
 
     sizes = bench.sizes
@@ -366,7 +366,7 @@ def _measure_memory(bench: SparkBench) -> dict[str, float]:
 
 
 def worker_bytes() -> dict[int, int]:
-    """By process: what each of this session's Python workers holds in memory, apart from mapped files.
+    """Return, by process, what each of this session's Python workers holds in memory apart from mapped files.
 
     Workers are forked, so pages that several of them share are counted in parts (Pss). Mapped files are libraries:
     who else on the machine uses them changes a process's part.
@@ -393,7 +393,7 @@ def worker_bytes() -> dict[int, int]:
 
 
 def _descends(process: int, parents: dict[int, int]) -> bool:
-    """Whether it is a child of this process, or of a child, and so on."""
+    """Say whether a process is a child of this one, or of a child, and so on."""
     while process in parents:
         process = parents[process]
         if process == os.getpid():
@@ -409,7 +409,7 @@ def _durations(reports: list[Any]) -> list[float]:
 
 
 def _breakdown(reports: list[Any]) -> Row:
-    """Where a micro-batch's time went, by Spark and, of our own operator, by its counters: medians."""
+    """Return where a micro-batch's time went, as medians: by Spark, and by our operator's counters."""
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -427,7 +427,7 @@ def _breakdown(reports: list[Any]) -> Row:
 
 
 def _counters(progress: Any) -> dict[str, int]:
-    """Our operator's, summed over the cells."""
+    """Return our operator's counters, summed over the cells."""
     names = (*CELL_COUNTERS, "state_rows_left", "state_rows_right", "state_bytes")
     for name, observed in progress["observedMetrics"].items():
         if name.startswith("counterflow"):

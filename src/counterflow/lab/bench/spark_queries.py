@@ -32,7 +32,7 @@ WHERE: dict[JoinKind, str] = {
 }
 STEP_US = 20  # between two rows of a stream
 START_US = 1_700_000_000_000_000
-WINDOW_OF_DOMAIN = 100_000  # the papers' domain goes with a window of so many rows
+WINDOW_OF_DOMAIN = 100_000  # rows: the window that goes with the papers' domain
 KEYS_PER_ROW = 2  # of an equi-join's window: half a match a row
 CELLS = 2
 
@@ -55,14 +55,14 @@ GRID: Copies = [
 ]
 
 DIGEST = "pairs_digest"
-# Of a pair or a row, not linear, so that a wrong partner shows; 32 bits, so that sums stay inside 64.
+# The sum's factors: not linear in a pair's ids, so that a wrong partner shows; 32 bits, so that sums stay inside 64.
 MIX = 982_451_653, 961_748_941
 LOW_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
 class SyntheticJoin:
-    """A join's rows: how many a micro-batch of each side, and how many a window of each side."""
+    """A join of two made-up streams, with the rows of each side in a micro-batch and in a window."""
 
     kind: JoinKind
     window_rows: int
@@ -70,7 +70,7 @@ class SyntheticJoin:
 
     @property
     def domain(self) -> int:
-        """Of the values: it grows with the window so that a row has as many matches in a larger one."""
+        """The range of values: it grows with the window, so that a row has as many matches in a larger one."""
         if self.kind == "equi":
             return KEYS_PER_ROW * self.window_rows
         return max(round(DOMAIN * (self.window_rows / WINDOW_OF_DOMAIN) ** 0.5), 4 * BAND)
@@ -80,7 +80,7 @@ class SyntheticJoin:
         return self.window_rows * STEP_US
 
     def columns(self, side: Side) -> list[str]:
-        """Of a row from its `value`: R(ts, id, x, y, z) and S(ts, id, a, b, c, d); with a key k in place of x and a."""
+        """Return how `value` makes the columns of R(ts, id, x, y, z) and S(ts, id, a, b, c, d); or k for x and a."""
         left = side == "left"
         seed = 0 if left else 100
         whole, real = ("x", "y") if left else ("a", "b")
@@ -101,7 +101,7 @@ class SyntheticJoin:
         return source.load().selectExpr(*self.columns(side)).withWatermark("ts", "0 seconds")
 
     def table(self, session: Any, side: Side, rows: int) -> pa.Table:
-        """The first rows of the stream, without what only goes through."""
+        """Return the first rows of the stream, without the columns that no predicate uses."""
         static = session.range(rows).withColumnRenamed("id", "value").selectExpr(*self.columns(side)[:4])
         return static.toArrow()
 
@@ -110,7 +110,7 @@ class SyntheticJoin:
 
 
 def counterflow_join(session: Any, join: SyntheticJoin) -> tuple[Any, str]:
-    """The result, and the layout."""
+    """Return the joined stream, and its layout."""
     streams = [join.stream(session, side) for side in SIDES]
     options: dict[str, Any] = dict(where=WHERE[join.kind], time="ts", window=dt.timedelta(microseconds=join.window_us))
     layout = cf.explain(*streams, **options, show=False).details["layout"].split(" (")[0]
@@ -118,7 +118,7 @@ def counterflow_join(session: Any, join: SyntheticJoin) -> tuple[Any, str]:
 
 
 def native_join(session: Any, join: SyntheticJoin, copies: Copies | None = None) -> Any:
-    """Spark's own stream-stream join. It needs an equality: a band gets one by copies of the left rows."""
+    """Return Spark's own stream-stream join. It needs an equality: a band gets one by copies of the left rows."""
     left, right = (join.stream(session, side) for side in SIDES)
     right = right.withColumnsRenamed({"ts": "ts_right", "id": "id_right", "k": "k_right"})
     reach = f"INTERVAL {join.window_us} MICROSECONDS"
@@ -137,7 +137,7 @@ def native_join(session: Any, join: SyntheticJoin, copies: Copies | None = None)
 
 
 class Identity(StatefulProcessor):
-    """What a stateful operator in Python costs that does nothing: rows pass, and a counter is kept."""
+    """An operator that shows what state in Python costs by itself: rows pass, and a counter is kept."""
 
     def init(self, handle: Any) -> None:
         self.count = handle.getValueState("count", "count LONG")
@@ -155,7 +155,7 @@ class Identity(StatefulProcessor):
 
 
 def identity(session: Any, join: SyntheticJoin) -> Any:
-    """The rows of both sides, with the columns of the wider one; each of two keys has a partition of its own."""
+    """Return both sides' rows, with the wider one's columns, through `Identity`; each of two keys has a partition."""
     left, right = (join.stream(session, side) for side in SIDES)
     left = left.selectExpr("*", "0.0D AS c")
     right = right.selectExpr("ts", "id", "a", "b", "CAST(NULL AS STRING) AS z", "c")
@@ -172,7 +172,7 @@ def identity(session: Any, join: SyntheticJoin) -> Any:
 
 @dataclass(frozen=True)
 class PairDigest:
-    """How many pairs (or rows), and a sum over them that does not depend on their order."""
+    """The number of pairs (or rows), and a sum over them that does not depend on their order."""
 
     count: int = 0
     sum: int = 0
@@ -196,7 +196,7 @@ def _digest_of(left: Array, right: Array) -> PairDigest:
 
 
 def expected_pairs(session: Any, join: SyntheticJoin, rows: int) -> PairDigest:
-    """Of the first rows of each side, joined in process."""
+    """Return the digest of the pairs of each side's first rows, joined in process."""
     tables = [join.table(session, side, rows) for side in SIDES]
     window = dt.timedelta(microseconds=join.window_us)
     pairs = cf.window_join(*tables, where=WHERE[join.kind], time="ts", window=window, engine=cf.Local())

@@ -39,7 +39,7 @@ def run_layout(
     costs: Costs = COSTS,
     at_once: bool = False,
 ) -> Timed:
-    """One tuple is one message, as in the paper."""
+    """Simulate DP-Join; one tuple is one message, as in the paper."""
     streams = steady(rates, windows_s, tuples)
     workers = layout[0] * layout[1]
     return simulate_streams(
@@ -152,7 +152,7 @@ def figure_5(smoke: bool, note: Note) -> Figure:
 
 
 def sustained(comparisons_per_s: float, window_s: float) -> float:
-    """The rate of each stream at which windows of so many seconds need just as many comparisons."""
+    """Return the rate of each stream at which windows of `window_s` seconds need just these comparisons."""
     return float((comparisons_per_s / (2 * window_s)) ** 0.5)
 
 
@@ -227,7 +227,7 @@ LAYOUTS += [(2, 3), (2, 4), (2, 5), (2, 6), (3, 5), (2, 8), (2, 2), (3, 3), (4, 
 def latencies(
     rates: tuple[float, float], windows_s: tuple[float, float], smoke: bool, note: Note, layouts: list[Layout]
 ) -> dict[Layout, float]:
-    """Milliseconds on average, where the workers suffice."""
+    """Return average milliseconds by layout, where the workers suffice."""
     found = {}
     load = load_of(rates, windows_s)
     for layout in layouts:

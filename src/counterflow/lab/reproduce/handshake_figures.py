@@ -29,7 +29,7 @@ CORES = [4, 8, 16, 24, 32, 44]
 
 
 def scaling(name: str, cores: list[int], window_s: float, costs: Costs, smoke: bool, note: Note) -> Curve:
-    """What handshake join sustains with these costs, simulated."""
+    """Return the simulated rates that handshake join sustains with these costs."""
     rates = []
     for n in cores:
         note(f"{name}, {n} nodes")

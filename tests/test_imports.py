@@ -134,7 +134,7 @@ def product(tmp_path_factory) -> Path:
 def run_product(product: Path, code: str, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(product)}
     command = [sys.executable, "-c", code, *args]
-    return subprocess.run(command, cwd=product, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=product, env=environment, capture_output=True, text=True, timeout=550)
 
 
 def command_line(product: Path, *args: str) -> subprocess.CompletedProcess[str]:

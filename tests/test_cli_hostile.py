@@ -131,14 +131,14 @@ def arguments(path: tuple[str, ...], option: str, text: str) -> list[str]:
 def no_work(monkeypatch):
     """What parsed options lead to: it is tested elsewhere, and takes long."""
     from counterflow.engines.spark import session
-    from counterflow.lab.bench import kernels
+    from counterflow.lab.bench import kernels, plan_calibration
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
-    from counterflow.lab.bench import plan_verification as planned
     from counterflow.lab.bench import public_streams as streamed
     from counterflow.lab.bench import spark_joins as spark
     from counterflow.lab.reproduce import page, registry
     from counterflow.lab.simulator import campaign, simulation
+    from counterflow.plan import calibration
     from counterflow.plan.calibration import Calibration, Point
 
     def done(*_, **__):
@@ -152,7 +152,9 @@ def no_work(monkeypatch):
         monkeypatch.setattr(module, name, done)
     monkeypatch.setattr(registry, "FIGURES", {})
     points = Point(1000, 1e9, 2e9), Point(100_000, 1e9, 2e9)
-    monkeypatch.setattr(planned, "calibrated", lambda *_: Calibration("here", 2, points, points, 1e-7))
+    for module, name in [(calibration, "kept_calibration"), (plan_calibration, "calibrate")]:
+        monkeypatch.setattr(module, name, lambda *_: Calibration("here", 2, points, points, 1e-7))
+    monkeypatch.setattr(calibration, "keep_calibration", lambda *_: None)
 
 
 @pytest.mark.parametrize(("path", "option"), values_of_commands(), ids=lambda given: str(given))

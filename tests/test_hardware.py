@@ -19,7 +19,7 @@ import counterflow as cf
 from counterflow.errors import InputError, OptionError
 from counterflow.lab.fpga import Circuit, simulate, steady
 from counterflow.lab.fpga import paper_rows as figures
-from counterflow.lab.fpga.chip import TABLE_1, cores_max, fifo_share, weighted_by_area
+from counterflow.lab.fpga.chip import RESULT_FIFOS, TABLE_1, fifo_share, weighted_by_area
 from counterflow.lab.fpga.merging_network import NOTHING, arbitrate, merge, network_of, push
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
@@ -370,6 +370,11 @@ def test_tables_1_and_2():
         assert abs(row["static_mw"] - row["paper_static_mw"]) < 1 > abs(row["total_mw"] - row["paper_total_mw"])
     best = min(TABLE_1, key=lambda synthesis: weighted_by_area(synthesis).total_mw)
     assert best.cores == 2  # "the most power-efficient"
+
+
+def cores_max(fan_in: int) -> int:
+    """Return the most cores whose FIFOs, with those of their mergers, fit on the chip."""
+    return next(n for n in range(RESULT_FIFOS, 0, -1) if fifo_share(Circuit(n, n, n, fan_in=fan_in)) <= 1)
 
 
 def test_result_fifos_limit_the_cores():

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from counterflow.plan.calibration import PUBLISHED, keep_calibration
+from counterflow.plan.computer import this_computer
+
 PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
+LABORATORY = "counterflow.lab"
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 # From the bottom up; a module may import from its own layer (its own engine) and from those below.
 LAYERS = [
@@ -93,6 +104,97 @@ def test_the_folders_of_the_spark_engine_import_downwards():
             assert parts[2] != "cell" or not any(name[0] == "pyspark" for name in names), path
 
 
+def imports_laboratory(tree: ast.AST) -> bool:
+    """Say whether code imports the laboratory, or names it in a string, as importlib would be given it."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value]
+        if any(name == LABORATORY or name.startswith(f"{LABORATORY}.") for name in names):
+            return True
+    return False
+
+
+def test_the_product_does_not_import_the_laboratory():
+    for path, parts in modules():
+        if parts[0] not in ("lab", "cli"):
+            assert not imports_laboratory(ast.parse(path.read_text())), path
+
+
+def test_commands_import_the_laboratory_when_they_are_called():
+    for path, parts in modules():
+        if parts[0] == "cli" and parts != ("cli", "laboratory"):
+            outside_functions = [node for node in ast.parse(path.read_text()).body if not isinstance(node, FUNCTIONS)]
+            assert not any(imports_laboratory(node) for node in outside_functions), path
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory) -> Path:
+    """A folder with the package, but without its laboratory, and two files to join."""
+    folder = tmp_path_factory.mktemp("product")
+    shutil.copytree(PACKAGE, folder / "counterflow", ignore=shutil.ignore_patterns("__pycache__", "lab"))
+    (folder / "left.csv").write_text("t,x\n1,10\n2,20\n")
+    (folder / "right.csv").write_text("t,a\n1,11\n3,40\n")
+    return folder
+
+
+def run_product(product: Path, code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(product)}
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.run(command, cwd=product, env=environment, capture_output=True, text=True, timeout=550)
+
+
+def command_line(product: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return run_product(product, "from counterflow.cli import main; main()", *args)
+
+
+def test_joins_without_the_laboratory(product):
+    code = """
+import sys
+import counterflow as cf
+import pyarrow as pa
+left, right = pa.table({"t": [1, 2], "x": [10, 20]}), pa.table({"t": [1, 3], "a": [11, 40]})
+for engine in (cf.Local(algorithm="auto"), cf.Local(algorithm="llhj"), cf.Simulated()):
+    pairs = cf.window_join(left, right, where="abs(l.x - r.a) <= 1", time="t", window=5, engine=engine)
+    assert pairs.select(["x", "a"]).to_pylist() == [{"x": 10, "a": 11}], (engine, pairs)
+print(cf.__file__)
+"""
+    done = run_product(product, code)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).parent == product / "counterflow"
+
+
+def test_commands_without_the_laboratory(product):
+    assert "Usage" in command_line(product, "--help").stdout
+    joined = command_line(
+        product, "join", "left.csv", "right.csv", "--where", "abs(l.x - r.a) <= 1", "--time", "t", "--window", "5"
+    )
+    assert joined.returncode == 0 and joined.stdout.splitlines()[1:] == ["1,10,1,11,1"], joined
+
+
+@pytest.mark.parametrize("command", ["bench kernels", "simulate", "reproduce --list", "plan --calibrate"])
+def test_commands_that_need_the_laboratory_say_so(product, command):
+    done = command_line(product, *command.split())
+    assert done.returncode == 2 and not done.stdout, done
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "laboratory" in done.stderr and "not installed" in done.stderr and "pip install" in done.stderr
+
+
+def test_plans_without_the_laboratory(product, tmp_path, monkeypatch):
+    monkeypatch.setenv("COUNTERFLOW_CACHE_DIR", str(tmp_path))
+    unmeasured = command_line(product, "plan", "--json")
+    assert unmeasured.returncode == 0 and "was not measured" in unmeasured.stderr, unmeasured
+    assert json.loads(unmeasured.stdout)["plan"]["workers"] >= 1
+    here = this_computer()
+    keep_calibration(replace(PUBLISHED, machine=here.cpu, cores=here.cores, date="today"))
+    measured = command_line(product, "plan", "--json")
+    assert json.loads(measured.stdout)["calibrated"] == "today" and "was not measured" not in measured.stderr
+
+
 def test_no_py4j_internals():
     for path, _ in modules():
         assert "._jvm" not in path.read_text() and "_jdf" not in path.read_text(), path
@@ -118,7 +220,7 @@ def test_files_and_functions_stay_short():
         text = path.read_text()
         assert len(text.splitlines()) <= FILE_LINES_MAX, path
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, FUNCTIONS):
                 assert body_lines(node) <= BODY_LINES_MAX, f"{path}: {node.name}"
 
 

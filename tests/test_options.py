@@ -389,13 +389,13 @@ def options_of_commands() -> list[str]:
 def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
     from counterflow.cli import demo, files, reproduce
-    from counterflow.lab.bench import kernels
+    from counterflow.lab.bench import kernels, plan_calibration, plan_verification
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
-    from counterflow.lab.bench import plan_verification as planned
     from counterflow.lab.bench import public_streams as streamed
     from counterflow.lab.bench import spark_joins as spark
     from counterflow.lab.simulator import campaign, simulation
+    from counterflow.plan import calibration
     from counterflow.plan.calibration import Calibration, Point
 
     found: list[Any] = []
@@ -409,12 +409,16 @@ def calls(monkeypatch) -> list[Any]:
 
     report = {"machine": {"cpu": "", "cores": 2, "memory_bytes": 1}, "versions": {}, "results": [], "remarks": [],
               "ratios": {}}  # fmt: skip
-    for module in (chosen, kernels, local, spark, streamed):
-        name = f"bench_{'streams' if module is streamed else module.__name__.rpartition('.')[2]}"
+    for module, name in [
+        (chosen, "bench_chosen"), (kernels, "bench_kernels"), (local, "bench_local"), (spark, "bench_spark"),
+        (streamed, "bench_streams"),
+    ]:  # fmt: skip
         monkeypatch.setattr(module, name, stand_in(name, report))
     points = Point(1000, 1e9, 2e9), Point(100_000, 1e9, 2e9)
-    monkeypatch.setattr(planned, "calibrated", stand_in("calibrated", Calibration("", 2, points, points, 1e-7)))
-    monkeypatch.setattr(planned, "verify", stand_in("verify", []))
+    for module, name in [(calibration, "kept_calibration"), (plan_calibration, "calibrate")]:
+        monkeypatch.setattr(module, name, stand_in(name, Calibration("", 2, points, points, 1e-7)))
+    monkeypatch.setattr(calibration, "keep_calibration", stand_in("keep_calibration", None))
+    monkeypatch.setattr(plan_verification, "verify", stand_in("verify", []))
     many = {"schedules": 1, "cases": 1, "moves": 1, "seconds": 1.0, "algorithms": {}, "failures": []}
     monkeypatch.setattr(campaign, "run_many", stand_in("run_many", many))
     monkeypatch.setattr(campaign, "explore_all", stand_in("explore_all", []))

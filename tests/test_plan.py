@@ -21,7 +21,6 @@ from counterflow.plan.model import (
     offered_results,
     queued_latency_s,
     scan_latency_s,
-    symmetric_latency_s,
     utilisation,
 )
 from counterflow.plan.planner import BUSY_MAX, Question, make_plan
@@ -57,6 +56,12 @@ def test_expression_4():
 
 def test_least_workers_of_figure_4():
     assert next(n for n in range(1, 20) if utilisation(load(2100), n, COMPARISON_S) < 1) == 7
+
+
+def symmetric_latency_s(rate, window_s, layout, comparison_s):
+    """Return the latency by Expression 7, without its p: see `scan_latency_s`."""
+    rows, columns = layout
+    return rate * comparison_s * window_s * (rows + columns) / (4 * rows * columns)
 
 
 @pytest.mark.parametrize("layout", layouts(16))

@@ -118,7 +118,7 @@ def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
-    """What a running Spark query has read, joined, dropped late, holds, and how far behind it is."""
+    """Return what a running Spark query has read, joined, dropped late and holds, and how far behind it is."""
     from counterflow.engines.spark.query.metrics import query_metrics as metrics
 
     return metrics(query)

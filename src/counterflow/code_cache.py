@@ -28,10 +28,10 @@ from counterflow.folders import cache_directory
 
 FOLDER = "compiled"
 DIGEST_BYTES = hashlib.sha256().digest_size
-BYTES_MAX = 512 << 20  # of all files: beyond it, those that were not used for longest are removed
-UNUSED_S = 24 * 3600  # a file's time is that of its last use, give or take so much
-HALF_WRITTEN = ".part-"  # how names of files begin that are being written
-HALF_WRITTEN_S = 3600  # nobody writes for so long: its process was killed
+BYTES_MAX = 512 << 20  # of all files: beyond it, the least recently used are removed
+UNUSED_S = 24 * 3600  # a file's time is that of its last use, give or take this
+HALF_WRITTEN = ".part-"  # begins the names of files that are being written
+HALF_WRITTEN_S = 3600  # nobody writes that long: its process was killed
 # What changes code without being part of what numba calls the target
 SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "BOUNDSCHECK")
 
@@ -40,7 +40,7 @@ class CodeCache:
     """The compiled versions of one function, in the form that numba's dispatchers ask for."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], modules: frozenset[str]) -> None:
-        """`modules` are those whose names the function can see: its own, and those of functions it was given."""
+        """Take `modules`, whose names the function can see: its own, and those of functions it was given."""
         # Now, when the function is defined, and not when it is compiled: files may be edited in the meantime.
         text = digest(modules)
         line = function.__code__.co_firstlineno
@@ -119,7 +119,7 @@ def write(path: Path, key: bytes, content: bytes) -> None:
 
 @cache
 def tidy(folder: Path) -> None:
-    """Remove what killed processes left, and what was not used for longest where there is too much; once a process."""
+    """Remove what killed processes left and, beyond BYTES_MAX, the least recently used files; once a process."""
     files, now = [], time.time()
     with suppress(OSError):
         for entry in os.scandir(folder):

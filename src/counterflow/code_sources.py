@@ -61,7 +61,7 @@ def module_from_text(name: str, text: str, **values: Any) -> ModuleType:
     return module
 
 
-class Text(NamedTuple):
+class ModuleText(NamedTuple):
     """What is known of a module's text: its digest, and which names it imports from which modules of this package."""
 
     digest: str
@@ -78,9 +78,9 @@ def digest(modules: frozenset[str]) -> str | None:
     return hashlib.sha256(repr(sorted((name, text.digest) for name, text in texts.items())).encode()).hexdigest()
 
 
-def closure(modules: Iterable[str]) -> dict[str, Text]:
+def closure(modules: Iterable[str]) -> dict[str, ModuleText]:
     """Return the texts of these modules and of all they import in this package, at any depth."""
-    found: dict[str, Text] = {}
+    found: dict[str, ModuleText] = {}
     ahead = set(modules)
     while ahead:
         module = ahead.pop()
@@ -107,11 +107,11 @@ def imports_in(text: str) -> set[tuple[str, str]]:
 
 
 @cache
-def _text(module: str) -> Text | None:
+def _text(module: str) -> ModuleText | None:
     text, is_package = text_of(f"{module}.__init__"), True
     if text is None:
         text, is_package = text_of(module), False
-    return None if text is None else Text(hashlib.sha256(text.encode()).hexdigest(), imports_in(text), is_package)
+    return None if text is None else ModuleText(hashlib.sha256(text.encode()).hexdigest(), imports_in(text), is_package)
 
 
 def text_of(module: str) -> str | None:

@@ -13,7 +13,7 @@ def usable_cores() -> list[int]:
 
 
 def pin_thread(k: int) -> None:
-    """This thread on a core of its own: that of number k, in turn, where the system allows it."""
+    """Keep this thread on the k-th usable core (beyond the last, the first again), where the system allows it."""
     try:
         cores = usable_cores()
         os.sched_setaffinity(0, {cores[k % len(cores)]})

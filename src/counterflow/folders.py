@@ -24,7 +24,7 @@ VARIABLES = (GIVEN, "XDG_CACHE_HOME", "HOME", "TMPDIR", "TEMP", "TMP")
 
 
 def cache_directory() -> Path | None:
-    """Return the folder where compiled code is kept, or None if no folder can be used. Both troubles are said once."""
+    """Return the folder where compiled code is kept, or None. What cannot be used is said once, in a warning."""
     return _first_usable(tuple(map(os.environ.get, VARIABLES)), os.getuid())
 
 

@@ -1,4 +1,4 @@
-"""How code that is compiled once is compiled: options, and a cache on disk (`code_cache`).
+"""How functions are compiled: options, and a cache on disk (`code_cache`).
 
 Numba's own cache looks at the file of a function alone, not at those it calls, and believes whatever it finds.
 """
@@ -19,12 +19,12 @@ OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """A function for compiled code, without the GIL; compiled when first called, or loaded from the cache."""
+    """Return the function compiled, without the GIL: when it is first called, or from the cache."""
     return _cached(function, OPTIONS)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """The same, put in place of every call: for short functions, as a call with many arrays costs more than they do."""
+    """Do the same, put in place of every call: a call with many arrays costs more than a short function does."""
     return _cached(function, {**OPTIONS, "forceinline": True})
 
 
@@ -85,7 +85,7 @@ def _modules(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def _without_constants(get_call_template: Any) -> Any:
-    """One version for all constants: Numba would compile a function again for each one that it is called with."""
+    """Let all constants share one version: Numba would compile the function again for each of them."""
     from numba.core.types import unliteral
 
     def get(args: Any, kws: Any) -> Any:
@@ -96,7 +96,7 @@ def _without_constants(get_call_template: Any) -> Any:
 
 @cache
 def choose_instructions() -> None:
-    """Where there is AVX-512, its whole width: half of it, LLVM's choice, is slower than AVX2 for comparisons.
+    """Use the whole width of AVX-512, where it is there: half of it, LLVM's choice, compares more slowly than AVX2.
 
     It holds for all that numba compiles in this process from now on; NUMBA_CPU_NAME or NUMBA_CPU_FEATURES decide
     otherwise.

@@ -26,7 +26,7 @@ Smoke = Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it
 
 @app.command()
 def kernels(as_json: Json = False, smoke: Smoke = False) -> None:
-    """Scan, prefilter, hash and band indexes, the finite join, and hard cases."""
+    """Measure scan, prefilter, hash and band indexes, the finite join, and hard cases."""
     from counterflow.lab.bench.kernels import bench_kernels
 
     _measure(bench_kernels, smoke, as_json, show)
@@ -34,7 +34,7 @@ def kernels(as_json: Json = False, smoke: Smoke = False) -> None:
 
 @app.command()
 def spark(as_json: Json = False, smoke: Smoke = False) -> None:
-    """Band join and equi-join on Spark, beside an identity operator and Spark's own joins; workers' memory."""
+    """Measure band join and equi-join on Spark, beside an identity operator and Spark's own joins; workers' memory."""
     from counterflow.lab.bench.spark_joins import bench_spark
 
     _measure(bench_spark, smoke, as_json, show_spark)
@@ -52,7 +52,7 @@ def local(
     access: Annotated[str | None, typer.Option(help="auto (an index; unless given), scan or merge.")] = None,
     share: Annotated[float | None, typer.Option(help="Of the sustained rate, for latency; 0.5 unless given.")] = None,
 ) -> None:
-    """The six algorithms in process: rates with and without an index, and latency at half the rate.
+    """Measure the six algorithms in process: rates with and without an index, and latency at half the rate.
 
     With an option that chooses a configuration only that one is measured: its rate, and latency at a share of it.
     """
@@ -78,7 +78,7 @@ def local(
 
 @app.command()
 def streams(as_json: Json = False, smoke: Smoke = False) -> None:
-    """Streams of Arrow batches in process, through cf.window_join: rates, and latency at half of them and below."""
+    """Measure streams of Arrow batches through cf.window_join: rates, and latency at half of them and below."""
     from counterflow.lab.bench.public_streams import bench_streams
 
     _measure(bench_streams, smoke, as_json, show_local)
@@ -108,7 +108,7 @@ def _measure(
 
 
 def _console(report: dict[str, Any]) -> Console:
-    """On which the machine and the versions are printed already."""
+    """Print the machine and the versions, and return the console for the rest."""
     console = Console(width=None if notes.is_terminal else 200, highlight=False)
     machine = report["machine"]
     console.print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB")
@@ -223,7 +223,7 @@ LOCAL_COLUMNS = {
 
 
 def show_local(report: dict[str, Any]) -> None:
-    """A table for each case, with the columns that it has."""
+    """Print a table for each case, with the columns that it has."""
     from counterflow.lab.bench.local_algorithms import ASKED
 
     console = _console(report)

@@ -15,7 +15,9 @@ COMPARISONS_MAX = 2_000_000  # what the oracle gets through in some 15 seconds
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckedPairs:
+    """What a comparison of pairs with the oracle's found."""
+
     pairs: int
     missing: int
     wrong: int
@@ -34,8 +36,10 @@ class Check:
         return f"no pair doubled; the pairs of {self.share:.1%} of the right rows are exactly the reference's"
 
 
-def check_pairs(left: pa.Table, right: pa.Table, pairs: pa.Table, *, ids: tuple[str, str], **options: Any) -> Check:
-    """Compare with the oracle: every left row with every right row, or with as many right rows as it can do soon."""
+def check_pairs(
+    left: pa.Table, right: pa.Table, pairs: pa.Table, *, ids: tuple[str, str], **options: Any
+) -> CheckedPairs:
+    """Compare pairs with the oracle's: for every right row, or for as many as it gets through in seconds."""
     sample = min(len(right), max(1, COMPARISONS_MAX // max(len(left), 1)))
     step = max(1, len(right) // sample) if sample < len(right) else 1
     chosen = right.take(pa.array(range(0, len(right), step)))
@@ -45,7 +49,7 @@ def check_pairs(left: pa.Table, right: pa.Table, pairs: pa.Table, *, ids: tuple[
     all_found = list(zip(pairs[ids[0]].to_pylist(), pairs[ids[1]].to_pylist(), strict=True))
     relevant = pairs.filter(pc.is_in(pairs[ids[1]], chosen[ids[1]]))
     found = set(zip(relevant[ids[0]].to_pylist(), relevant[ids[1]].to_pylist(), strict=True))
-    return Check(
+    return CheckedPairs(
         pairs=len(all_found),
         missing=len(expected - found),
         wrong=len(found - expected),

@@ -46,7 +46,7 @@ STRIKES = "strike LONG, ts TIMESTAMP, x_km DOUBLE, y_km DOUBLE, kiloamperes FLOA
 
 @dataclass(eq=False)
 class Feeder(threading.Thread):
-    """Writes both streams, a pair of files every half second, until it is told to stop."""
+    """A thread that writes both streams, a pair of files every half second, until it is told to stop."""
 
     folder: Path
     rate: int
@@ -71,7 +71,7 @@ class Feeder(threading.Thread):
                 break
 
     def write(self, number: int) -> None:
-        """What arrives in half a second."""
+        """Write what arrives in half a second."""
         strikes = max(1, round(self.rate * FILE_SECONDS * STRIKES_SHARE))
         self._write("vessels", number, self._vessels(round(self.rate * FILE_SECONDS) - strikes))
         self._write("strikes", number, self._strikes(strikes))
@@ -181,7 +181,7 @@ class Demo:
         return metrics, wall_s
 
     def _warm_up(self, query: Any, feeder: Feeder) -> None:
-        """The first batch starts Python workers and compiles Spark's plan: it should not look like a delay."""
+        """Run the first batch: starting Python workers and compiling Spark's plan should not look like a delay."""
         feeder.write(0)
         with self.notes.status("first micro-batch"):
             while _behind(cf.query_metrics(query), feeder):

@@ -13,6 +13,7 @@ import typer
 
 import counterflow as cf
 from counterflow.cli import bench, files
+from counterflow.cli.laboratory import MISSING, is_missing_laboratory
 from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate
 from counterflow.cli.terminal import complain, interruptible, notes, plain, say
@@ -147,7 +148,7 @@ def reproduce(
 
 
 def join_options(where: str, time: str, window: str, how: str, suffix: str, ordered: bool) -> dict[str, Any]:
-    """What `cf.window_join` and `cf.explain` are called with."""
+    """Return what `cf.window_join` and `cf.explain` are called with."""
     sizes, columns = parse_window(window), parse_time(time)
     return dict(where=where, time=columns, window=sizes, how=how, suffix=suffix, ordered=ordered)
 
@@ -158,7 +159,7 @@ def parse_time(text: str) -> str | tuple[str, str]:
 
 
 def parse_window(text: str) -> object:
-    """A window as a person types it."""
+    """Return the window that a person typed."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 2:
         raise OptionError(f"--window {text!r}: give one window, or LEFT,RIGHT")
@@ -185,20 +186,25 @@ def check_engine(name: str, layout: str) -> None:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4j logs a Ctrl-C that lands in one of its calls, with a traceback; we say so in one word."""
+    """Say whether a record is something else than py4j's traceback of a Ctrl-C, for which we have one word."""
     return not record.getMessage().startswith(
         ("KeyboardInterrupt while sending command", "Exception occurred while shutting down connection")
     )
 
 
 def main() -> None:
-    """Run the command line; an error of the user's is one line, not a traceback."""
+    """Run the command line; a user's error is one line, not a traceback."""
     for logger in (None, "py4j.clientserver"):
         logging.getLogger(logger).addFilter(_is_no_interrupt)
     try:
         sys.exit(app(standalone_mode=False, prog_name="counterflow"))
     except CounterflowError as error:
         complain(f"{type(error).__name__}: {error}")
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if not is_missing_laboratory(error):
+            raise
+        complain(MISSING)
         sys.exit(2)
     except MemoryError:
         complain("there is not enough memory: use smaller inputs, a shorter window or a condition that matches less")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from counterflow.cli.terminal import notes
+from counterflow.cli.laboratory import has_laboratory
+from counterflow.cli.terminal import notes, say
 from counterflow.errors import OptionError
 from counterflow.predicate.durations import duration_us
 from counterflow.spec.window_sizes import INT64_MAX
+
+if TYPE_CHECKING:
+    from counterflow.plan.calibration import Calibration
+    from counterflow.plan.computer import Computer
 
 LEAST, MOST = 1e-6, 1e12  # tuples a second, bytes or GiB: what is beyond is a slip of the finger
 DEVIATION_MAX = 0.25  # of a prediction, with --verify
@@ -41,27 +47,24 @@ def plan(
     smoke: Annotated[bool, typer.Option("--smoke", help="Tiny sizes, to see that it works; nothing is kept.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
-    from counterflow.lab.bench.host import machine
-    from counterflow.lab.bench.plan_verification import SMOKE, calibrated
-    from counterflow.lab.bench.plan_verification import verify as compare
+    """Print the layout, least parallelism, latency, state and shuffle of a join with these rates and windows."""
+    from counterflow.plan.computer import this_computer
     from counterflow.plan.model import Load
     from counterflow.plan.planner import Question, make_plan
 
     left_s, right_s = parse_windows(window)
-    here = machine()
+    here = this_computer()
     question = Question(
         Load(left_rate, left_rate if right_rate is None else right_rate, left_s, right_s, hit_rate),
-        cores or int(here["cores"]),
-        (memory * 2**30) if memory is not None else float(here["memory_bytes"]),
+        cores or here.cores,
+        (memory * 2**30) if memory is not None else float(here.memory_bytes),
         access,  # type: ignore[arg-type]
         engine,  # type: ignore[arg-type]
         row_bytes,
     )
-    sizes = SMOKE if smoke else None
     with notes.status("starting") as status:
-        calibration = calibrated(calibrate or smoke, status.update, sizes)
-        rows = compare(status.update, sizes) if verify else []
+        calibration = _calibration(here, calibrate, smoke, status.update)
+        rows = _verified(here, smoke, status.update) if verify else []
     found = make_plan(question, calibration)
     if as_json:
         typer.echo(json.dumps({"plan": found.as_json(), "machine": calibration.machine,
@@ -74,8 +77,37 @@ def plan(
         raise typer.Exit(1)
 
 
+def _calibration(here: Computer, afresh: bool, smoke: bool, note: Callable[[str], None]) -> Calibration:
+    """Return what was kept of this machine, what is measured now, or, without the laboratory, published rates."""
+    from counterflow.plan.calibration import PUBLISHED, keep_calibration, kept_calibration
+
+    found = None if afresh or smoke else kept_calibration(here)
+    if found is not None:
+        return found
+    if not (afresh or smoke or has_laboratory()):
+        say(
+            "this machine was not measured, as the laboratory (counterflow.lab) is not installed: the plan is for "
+            f"{PUBLISHED.machine}, {PUBLISHED.cores} cores; install the whole package to measure yours"
+        )
+        return PUBLISHED
+    from counterflow.lab.bench.plan_calibration import SMOKE, CalibrationSizes
+    from counterflow.lab.bench.plan_calibration import calibrate as measure
+
+    found = measure(here, SMOKE if smoke else CalibrationSizes(), note)
+    if not smoke:
+        keep_calibration(found)
+    return found
+
+
+def _verified(here: Computer, smoke: bool, note: Callable[[str], None]) -> list[dict[str, Any]]:
+    from counterflow.lab.bench.plan_calibration import SMOKE, CalibrationSizes
+    from counterflow.lab.bench.plan_verification import verify
+
+    return verify(here, SMOKE if smoke else CalibrationSizes(), note)
+
+
 def parse_windows(text: str) -> tuple[float, float]:
-    """Seconds, of the left and the right window."""
+    """Return the left and the right window in seconds."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 2:
         raise OptionError(f"--window {text!r}: give one window, or LEFT,RIGHT")

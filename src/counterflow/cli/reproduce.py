@@ -21,7 +21,7 @@ def list_figures(as_json: bool) -> None:
 
 
 def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> bool:
-    """Make the figures and the page; returns whether all checks hold. Tiny sizes (`smoke`) need not show anything."""
+    """Make the figures and the page, and return whether all checks hold; tiny sizes (`smoke`) always do."""
     if importlib.util.find_spec("matplotlib") is None:
         raise OptionError("figures need matplotlib: pip install 'counterflow[plots]'")
     from counterflow.lab.bench.host import heading

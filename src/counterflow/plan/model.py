@@ -47,22 +47,22 @@ class Load:
 
     @property
     def rows_searched(self) -> float:
-        """Of the opposite window, by a tuple on average."""
+        """The rows of the opposite window that a tuple meets on average."""
         return self.comparisons_per_s / self.tuples_per_s
 
 
 def offered_results(workers: int, comparison_s: float, hit_rate: float) -> float:
-    """Expression 4: results a second of workers that are never idle, whatever their layout."""
+    """Return the results a second of workers that are never idle, whatever their layout (Expression 4)."""
     return workers * hit_rate / comparison_s
 
 
 def utilisation(load: Load, workers: int, comparison_s: float) -> float:
-    """Expression 3 by Expression 4: from 1 on the rates are not sustained."""
+    """Return Expression 3 divided by Expression 4: from 1 on the rates are not sustained."""
     return load.comparisons_per_s * comparison_s / workers
 
 
 def scan_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
-    """Expressions 5 and 6: half of a scan on average; results are divided among the streams as comparisons are.
+    """Return half of an average scan (Expressions 5 and 6); each stream has results as it has comparisons.
 
     The paper's Expression 7 still has a factor p, by which Expression 5 has divided already; it is left out here.
     """
@@ -71,14 +71,8 @@ def scan_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
     return scanned * comparison_s / 2 / (by_left + by_right)
 
 
-def symmetric_latency_s(rate: float, window_s: float, layout: Layout, comparison_s: float) -> float:
-    """Expression 7, without its p."""
-    rows, columns = layout
-    return rate * comparison_s * window_s * (rows + columns) / (4 * rows * columns)
-
-
 def queued_latency_s(load: Load, layout: Layout, comparison_s: float) -> float:
-    """Waiting and a whole scan, for tuples that come at random and results that leave at a scan's end.
+    """Return the wait and a whole scan, for tuples that come at random and results that leave at a scan's end.
 
     What Expressions 5 to 7 leave out: a worker is an M/G/1 queue that serves both streams. That tuples are handed on
     late by busy workers is left out here too, so long rows take longer than this.
@@ -102,12 +96,12 @@ def layouts(cells: int) -> list[Layout]:
 
 
 def least_latency(cells: int, load: Load) -> Layout:
-    """By Expression 6: square for equal streams; else the larger window is divided among more cells."""
+    """Return the best layout by Expression 6: square for equal streams; else the larger window is cut into more."""
     return min(layouts(cells), key=lambda layout: scan_latency_s(load, layout, 1.0))
 
 
 def least_copies(cells: int, left_rows: float, right_rows: float) -> Layout:
-    """The layout that stores least: left rows are held once for each column, right ones once for each row.
+    """Return the layout that stores least: left rows are held once for each column, right ones once for each row.
 
     With windows of equal length this is the layout of least latency too: n W_x + m W_y is mn times W_x/m + W_y/n.
     """

@@ -23,12 +23,14 @@ Engine = Literal["local", "spark"]
 
 @dataclass(frozen=True)
 class Question:
+    """A join to be planned, and what there is to run it."""
+
     load: Load
     cores: int
     memory_bytes: float = inf
     access: Access = "scan"
     engine: Engine = "local"
-    row_bytes: float = 64.0  # of a stored row, its part of an index included
+    row_bytes: float = 64.0  # of a stored row and its part of an index
 
     def __post_init__(self) -> None:
         load = self.load
@@ -45,14 +47,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Plan:
-    """`workers`: as few as sustain the rates; if the cores do not, those that come nearest, and `needed` would."""
+    """A join's plan, with as few `workers` as sustain the rates; if the cores do not, those that come nearest."""
 
     workers: int
     layout: Layout
     sustained: bool
-    needed: int | None  # None: no number of workers
+    needed: int | None  # workers that would sustain the rates; None: no number of them
     utilisation: float
-    highest_share: float  # of the rates, which all cores sustain
+    highest_share: float  # of the rates: what all cores sustain
     latency_s: float
     results_per_s: float
     comparisons_per_s: float
@@ -102,7 +104,7 @@ def _layout(question: Question, workers: int) -> Layout:
 
 
 def _busy(question: Question, calibration: Calibration, workers: int) -> float:
-    """The share of the time that workers need for what comes."""
+    """Return the share of their time that the workers need for what comes."""
     load = question.load
     if question.access == "scan":
         joined = load.tuples_per_s / calibration.scanned_per_s(load.rows_searched, workers)
@@ -115,14 +117,14 @@ def _busy(question: Question, calibration: Calibration, workers: int) -> float:
 
 
 def _least_busy(question: Question, calibration: Calibration) -> int:
-    """All cores, but on Spark: a prime number of cells can only be laid out in a line, which copies most."""
+    """Return all cores; on Spark fewer may be better: a prime number of cells can only be a line, which copies most."""
     if question.engine == "local":
         return question.cores
     return min(range(1, question.cores + 1), key=lambda n: _busy(question, calibration, n))
 
 
 def _highest_share(question: Question, calibration: Calibration) -> float:
-    """By halving: what is asked of the workers grows with the rates, and so do windows of seconds."""
+    """Return the share of the rates that all cores sustain, by halving: work grows with the rates, as windows do."""
 
     def sustained(share: float) -> bool:
         scaled = _scaled(question, share)
@@ -146,7 +148,7 @@ def _scaled(question: Question, share: float) -> Question:
 
 
 def _latency_s(question: Question, calibration: Calibration, layout: Layout, busy: float) -> float:
-    """On average, from a tuple's arrival to its results; without end if the rates are not sustained."""
+    """Return the average time from a tuple's arrival to its results; infinite if the rates are not sustained."""
     load, workers = question.load, layout[0] * layout[1]
     if busy >= 1:
         return inf
@@ -166,5 +168,5 @@ def _reasons(question: Question, layout: Layout) -> list[str]:
         return ["one worker suffices: there is nothing to lay out"]
     copied = f"a left row goes to {columns} workers, a right one to {rows}"
     if question.engine == "spark":
-        return [f"{rows}x{columns} copies and stores least (what layout='auto' takes for so many cells): {copied}"]
+        return [f"{rows}x{columns} copies and stores least (what layout='auto' takes for as many cells): {copied}"]
     return [f"{rows}x{columns} has the least latency by DP-Join's Expression 6: {copied}, which share one copy"]

@@ -52,18 +52,18 @@ class Inputs:
         return self.vectors[side]
 
     def batch(self, side: Side, begin: int, end: int, low: Array | int = 0, high: Array | int = 0) -> Batch:
-        """Rows from `begin` to `end`; as probes they look at the rows from `low` to `high`."""
+        """Return the rows from `begin` to `end`; as probes they look at the rows from `low` to `high`."""
         columns = {name: vector.take(slice(begin, end)) for name, vector in self.columns(side).items()}
         at, n = np.arange(begin, end), end - begin
         return Batch(side, columns, at, at, np.broadcast_to(low, n), np.broadcast_to(high, n))
 
     def sliding(self, begin: int, end: int, window: int) -> Batch:
-        """Probes each of which looks at the last `window` rows before it."""
+        """Return probes that each look at the last `window` rows before them."""
         at = np.arange(begin, end)
         return self.batch("right", begin, end, np.maximum(at - window, 0), at - 1)
 
     def expected(self, begin: int, end: int, oldest: Array, newest: Array) -> tuple[Array, Array]:
-        """The pairs of the probes from `begin` to `end`, found with numpy: (probe, row), in order.
+        """Return the pairs (probe, row) of the probes from `begin` to `end`, found with numpy, in order.
 
         All rows whose first column is near enough are looked at, one probe after the other.
         """
@@ -87,13 +87,13 @@ class Inputs:
 
 
 def same_pairs(found: tuple[Array, Array], expected: tuple[Array, Array]) -> bool:
-    """Whether these are the expected pairs (which are in order)."""
+    """Say whether these are the expected pairs, which are in order."""
     order = np.lexsort((found[1], found[0]))
     return np.array_equal(found[0][order], expected[0]) and np.array_equal(found[1][order], expected[1])
 
 
 def checksum(some: Array, others: Array) -> int:
-    """Of pairs of numbers, as in the template `stream` and in `protocols.watching`."""
+    """Return the sum over pairs that the template `stream` and `lab.replay.watching` make, too."""
     return int(((some * 31 + others * 17) & 0xFFFFFF).sum())
 
 
@@ -108,7 +108,7 @@ def band_inputs(rows: int, seed: int = 1, domain: float = DOMAIN) -> Inputs:
 
 
 def hash_inputs(rows: int, window: int, seed: int = 1, part: int = 0, parts: int = 1) -> Inputs:
-    """Keys uniform in [0, window), so that a probe has one match; of these only one of several parts."""
+    """Return keys uniform in [0, window), so that a probe has one match; only those of one `part` of several."""
     rng = np.random.default_rng((seed, part))
 
     def side() -> tuple[Array, ...]:

@@ -15,7 +15,7 @@ ROUNDS = 10_000
 
 @compiled
 def play(words: Words, own: int, other: int, serves: bool, first: int, last: int) -> None:
-    """Write each number when the other player has written it, or, who serves, the one before."""
+    """Write each number once the other player has written it; the one who serves writes first."""
     for i in range(first, last + 1):
         if serves:
             store_release(words, own, i)
@@ -26,7 +26,7 @@ def play(words: Words, own: int, other: int, serves: bool, first: int, last: int
 
 
 def hop_ns(rounds: int = ROUNDS) -> float | None:
-    """Between the first two cores, the mean of some thousand; None where there is only one."""
+    """Return the mean of some thousand hops between the first two cores; None where there is only one."""
     if len(usable_cores()) < 2:
         return None
     words, spent_s = shared_words(2 * LINE), [0.0, 0.0]

@@ -47,7 +47,7 @@ PLAIN = (
 
 
 def finite_inputs(rows: int, seed: int = 3, domain: int = DOMAIN) -> Tables:
-    """R(ts, x int32, y float32, z string of 20) and S(ts, a int32, b float32, c double, d bool), in order of time."""
+    """Return R(ts, x int32, y float32, z 20 characters) and S(ts, a int32, b float32, c double, d bool), by time."""
     rng = np.random.default_rng(seed)
 
     def side(x: str, y: str) -> dict[str, pa.Array]:
@@ -110,7 +110,7 @@ def measure_finite(report: Report) -> None:
 
 
 def _duckdb_ways(tables: Tables, window: int, report: Report) -> dict[str, Callable[[], pa.Table]]:
-    """DuckDB gets each row's ordinal and the oldest ordinal that it may meet for nothing."""
+    """Return DuckDB's queries; each row's ordinal, and the oldest that it may meet, are given to it for nothing."""
     import duckdb
 
     connection = duckdb.connect()
@@ -142,7 +142,7 @@ def _with_ordinals(tables: Tables, window: int) -> Tables:
 
 
 def _same(found: pa.Table, expected: pa.Table) -> bool:
-    """The same number of pairs, and the same pairs: z tells left rows apart, c right ones."""
+    """Say whether both hold the same pairs: z tells left rows apart, c right ones."""
     if len(found) != len(expected) or found.column_names != expected.column_names:
         return False
     keys: list[Any] = [("z", "ascending"), ("c", "ascending")]
@@ -154,7 +154,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _sample_is_right(tables: Tables, result: pa.Table, window: int) -> bool:
-    """Without another engine: the pairs of some right rows, compared with every left row."""
+    """Say whether the pairs of some right rows are right, by comparing these with every left row."""
     left, right = _with_ordinals(tables, window)
     columns = {name: table[name].to_numpy() for table in (left, right) for name in table.column_names if name != "z"}
     left_oldest, ordinals = left["oldest"].to_numpy(), left["ordinal"].to_numpy()

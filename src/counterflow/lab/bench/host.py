@@ -1,21 +1,22 @@
-"""On what a benchmark ran."""
+"""The machine and the versions that a benchmark ran on."""
 
 from __future__ import annotations
 
 import os
 import platform
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from counterflow.cores import usable_cores
+from counterflow.plan.computer import cpu_fact, this_computer
 
 PACKAGES = ("counterflow", "numpy", "numba", "llvmlite", "pyarrow", "duckdb", "pyspark")
 
 
 def heading(benchmark: str, smoke: bool) -> dict[str, Any]:
-    """What stands at the top of every report."""
+    """Return what stands at the top of every report."""
     return {
         "benchmark": benchmark,
         "smoke": smoke,
@@ -27,9 +28,7 @@ def heading(benchmark: str, smoke: bool) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     return {
-        "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        "cores": len(usable_cores()),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        **asdict(this_computer()),
         "avx2": has_avx2(),
         "system": platform.platform(),
         "load_before": os.getloadavg()[0],  # other work makes wall-clock rates smaller
@@ -47,11 +46,11 @@ def versions() -> dict[str, str]:
 
 
 def has_avx2() -> bool:
-    return "avx2" in _cpuinfo("flags").split()
+    return "avx2" in cpu_fact("flags").split()
 
 
 def resident_bytes() -> int:
-    """What this process holds in memory now."""
+    """Return what this process holds in memory now."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # not Linux: the most it ever held
@@ -62,17 +61,9 @@ def resident_bytes() -> int:
 
 
 def stolen_s() -> float:
-    """How long the host has kept all cores of this virtual machine from running, since its start; elsewhere 0."""
+    """Return how long the host has kept this virtual machine's cores from running since its start; elsewhere 0."""
     try:
         fields = Path("/proc/stat").read_text().split(maxsplit=10)
     except OSError:
         return 0.0
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
-
-
-def _cpuinfo(field: str) -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == field), "")

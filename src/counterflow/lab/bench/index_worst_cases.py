@@ -44,7 +44,7 @@ def measure_robust(report: Report) -> None:
 
 
 def hot_inputs(rows: int) -> Inputs:
-    """Half of all rows have one key."""
+    """Return inputs in which half of all rows have one key."""
     found = hash_inputs(rows, rows)
     rng = np.random.default_rng(5)
     left, right = (np.where(rng.random(rows) < 0.5, 7, side[0]) for side in (found.left, found.right))
@@ -52,7 +52,7 @@ def hot_inputs(rows: int) -> Inputs:
 
 
 def all_matching(rows: int) -> Inputs:
-    """All values within a few units: every pair is in the band."""
+    """Return values within a few units of each other, so that every pair is in the band."""
     return band_inputs(rows, domain=9)
 
 
@@ -78,7 +78,7 @@ def _skewed(report: Report, case: str, inputs: Inputs, window: int) -> None:
 
 
 def _one_row(report: Report) -> None:
-    """Each probe sees the one row before it; half of the keys are equal."""
+    """Measure probes that each see the one row before them; half of the keys are equal."""
     rows = 4 * report.sizes.checked
     inputs = hash_inputs(rows, 2)
     position = StorePosition(filled_store(inputs, 1), inputs, 1)
@@ -99,7 +99,7 @@ def _one_row(report: Report) -> None:
 
 
 def _empty_batches(report: Report) -> None:
-    """Batches without rows, before, between and after others, change nothing and find nothing."""
+    """Check that batches without rows, before, between and after others, change nothing and find nothing."""
     batch, window = report.sizes.few_batch, report.sizes.all_window
     inputs = band_inputs(window + 10 * batch, domain=1000)
     store = filled_store(inputs, 0)
@@ -132,7 +132,7 @@ def _nothing(store: WindowStore, inputs: Inputs, horizon: int) -> bool:
 
 
 def _many_probes(report: Report) -> None:
-    """The same stretch of a stream over and over, as one long stream: its end is what comes before its beginning.
+    """Measure one stretch of a stream over and over, as one long stream: after its end comes its beginning.
 
     Before each round the row numbers in the index are set back by the stretch, a multiple of the ring's size.
     """
@@ -172,7 +172,7 @@ def _many_probes(report: Report) -> None:
 
 
 def _all_pairs(inputs: Inputs, window: int) -> tuple[int, int]:
-    """Number and checksum of the pairs of all probes with a full window, each with the last `window` rows before it."""
+    """Return number and checksum of all probes' pairs, each with the last `window` rows before it, once it is full."""
     keys, n = inputs.left[0], len(inputs.left[0])
     ordered = np.sort(keys * n + np.arange(n))
     at = np.arange(window, n)
@@ -184,7 +184,7 @@ def _all_pairs(inputs: Inputs, window: int) -> tuple[int, int]:
 
 
 def _probe_cost(report: Report, kind: Kind) -> None:
-    """Probes of a full window, small and large, with as many matches in both."""
+    """Measure probes of a small and of a large window, both full and with as many matches."""
     sizes, indexes = report.sizes, []
     probes = sizes.hash_rows if kind == "hash" else sizes.band_rows
     for window in sizes.cost_windows:

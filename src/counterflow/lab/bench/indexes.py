@@ -71,7 +71,7 @@ class StreamIndex:
 
     @property
     def bytes_per_row(self) -> float:
-        """Of the index; of the pool for blocks what was ever used."""
+        """The index's bytes; of the pool for blocks, those that were ever used."""
         records = int(self.pool[0]) * UNIT if self.blocks else len(self.records)
         return (self.heads.nbytes + records * self.records.itemsize) / self.window
 
@@ -111,7 +111,7 @@ class StreamIndex:
         return tuple(self.status[[TOTAL, CHECKSUM]]) == (len(probes), checksum(probes, rows))
 
     def probe(self, begin: int, end: int) -> int:
-        """Probe the window that `fill` left with some rows. Returns how many pairs there are."""
+        """Probe the window that `fill` left with some rows, and return the number of pairs."""
         return sum(len(part[0]) for part in self._probe(begin, end))
 
     def _probe(self, begin: int, end: int) -> Iterator[tuple[Array, Array]]:
@@ -129,7 +129,7 @@ class StreamIndex:
         assert status[LEFT_OVER] == 0
 
     def verify_probes(self, count: int) -> bool:
-        """Whether the pairs of some probes, without inserting, are those that numpy finds."""
+        """Say whether the pairs of some probes, without inserting, are those that numpy finds."""
         parts = [(p.copy(), r.copy()) for p, r in self._probe(0, count)]
         found = np.concatenate([p for p, _ in parts]), np.concatenate([r for _, r in parts])
         low, high = np.zeros(count, np.int64), np.full(count, self.window - 1)
@@ -152,7 +152,7 @@ class _Indexes:
         self.inputs = make_inputs(kind, window + self._more(1), window)
 
     def _more(self, threads: int) -> int:
-        """Rows that come after the first window."""
+        """Return the number of rows that come after the first window."""
         checked = sum(max(self.sizes.checked, batch) for batch in self.sizes.batches)
         return len(self.sizes.batches) * self.sizes.repeats * self.rows // threads + checked
 
@@ -168,7 +168,7 @@ class _Indexes:
             self._through_store(threads)
 
     def _streamed(self, threads: int, inputs: list[Inputs], window: int) -> list[Measurement]:
-        """One index, or one for each thread with the keys that belong to it (how rows get there is not measured)."""
+        """Measure one index, or one for each thread with its own keys (how rows get there is not measured)."""
         with self.report.compiling(f"{self.kind} stream"):
             indexes = [StreamIndex(part, window, self.batch_max) for part in inputs]
         measurements = []
@@ -195,7 +195,7 @@ class _Indexes:
         return measurements
 
     def _through_store(self, threads: int) -> None:
-        """The same from Python, one call for each batch; probes are divided among the threads."""
+        """Measure the same from Python, one call for each batch; the threads share the probes."""
         with self.report.compiling(f"{self.kind} store"):
             store = filled_store(self.inputs, self.window, threads=threads)
             at = StorePosition(store, self.inputs, self.window)
@@ -243,7 +243,7 @@ class StorePosition:
         return pairs_of(self.store, self.inputs.sliding(begin, end, self.window))
 
     def verify(self, batch: int) -> bool:
-        """Whether the pairs of the next batch are all those that numpy finds."""
+        """Say whether the pairs of the next batch are all those that numpy finds."""
         begin, end = self.at, self.at + batch
         found = self.step(begin, end)
         self.at = end

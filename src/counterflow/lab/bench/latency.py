@@ -12,14 +12,14 @@ FIGURES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def ages(histogram: Array) -> Row:
-    """Nothing, where there was no result."""
+    """Return the quantiles of results' ages; none where there was no result."""
     if not histogram.any():
         return {}
     return {f"latency_us_{name}": quantile(histogram, share) / 1000 for name, share in FIGURES.items()}
 
 
 def quantile(histogram: Array, share: float) -> float:
-    """Nanoseconds; the upper end of the bin."""
+    """Return the upper end of the quantile's bin, in nanoseconds."""
     total = int(histogram.sum())
     if total == 0:
         return 0.0

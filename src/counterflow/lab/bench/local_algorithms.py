@@ -15,7 +15,7 @@ from counterflow.lab.bench.benchmark_inputs import Inputs, Kind, make_inputs
 from counterflow.lab.bench.host import heading
 from counterflow.lab.bench.latency import ages
 from counterflow.lab.bench.ordered_inputs import RATES, STREAMS
-from counterflow.lab.bench.replay_runs import Kernel, Run
+from counterflow.lab.bench.replay_runs import BareScan, MeasuredJoin
 from counterflow.lab.bench.report import Note, Row, median_ages, middle
 from counterflow.windows.vectors import Array
 
@@ -39,7 +39,7 @@ ASKED = {
 
 
 @dataclass(frozen=True)
-class Sizes:
+class AlgorithmSizes:
     window: int = 1_000_000
     scanned: int = 24_000  # tuples of both streams after the windows are full
     hashed: int = 4_000_000
@@ -55,13 +55,13 @@ class Sizes:
     handshake_window_s: float = 1.0
 
 
-SMOKE = Sizes(2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1_000, 1_000, 0.1)
+SMOKE = AlgorithmSizes(2_000, 400, 4_000, 4_000, 0.05, 1, 1, 16, (16,), 1_000, 1_000, 1_000, 0.1)
 
 
 def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
-    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     require_compiler()
-    bench = Bench(SMOKE if smoke else Sizes(), note)
+    bench = AlgorithmBench(SMOKE if smoke else AlgorithmSizes(), note)
     bench.measure_scans()
     bench.measure_skew()
     bench.measure_indexes()
@@ -70,8 +70,8 @@ def bench_local(smoke: bool, note: Note) -> dict[str, Any]:
     return {**heading("local", smoke), "remarks": [], "results": bench.rows, "ratios": ratios}
 
 
-class Bench:
-    def __init__(self, sizes: Sizes, note: Note) -> None:
+class AlgorithmBench:
+    def __init__(self, sizes: AlgorithmSizes, note: Note) -> None:
         self.sizes, self.note = sizes, note
         self.workers = len(usable_cores())
         self.rows: list[Row] = []
@@ -80,17 +80,19 @@ class Bench:
     # --- nested loops
 
     def measure_scans(self) -> None:
-        """Each algorithm beside the bare kernel with as many threads, in turns."""
+        """Measure each algorithm and the bare scan with as many threads, in turns."""
         sizes = self.sizes
         inputs = make_inputs("band", sizes.window + sizes.scanned, sizes.window)
-        kernels = {threads: Kernel(inputs, sizes.window, threads) for threads in (1, self.workers)}
+        kernels = {threads: BareScan(inputs, sizes.window, threads) for threads in (1, self.workers)}
         runs: dict[str, list[Row]] = {name: [] for name in ALGORITHMS}
         for turn in range(sizes.repeats):
             for name in ALGORITHMS:
                 self.note(f"scan, {name}, {turn + 1} of {sizes.repeats}")
                 workers = 1 if name == "kang" else self.workers
                 rate = kernels[workers].measure()
-                run = Run(name, workers, inputs, sizes.window, sizes.scanned // 2, sizes.scan_batch, "scan").take()
+                run = MeasuredJoin(
+                    name, workers, inputs, sizes.window, sizes.scanned // 2, sizes.scan_batch, "scan"
+                ).take()
                 runs[name].append({**run, "kernel_comparisons_per_s": rate})
         for taken in runs.values():
             row = middle(taken, "comparisons_per_s")
@@ -106,7 +108,7 @@ class Bench:
         self._measure_merge(inputs)
 
     def _measure_merge(self, inputs: Inputs) -> None:
-        """Handshake join with sorted basic blocks (its first report's Figure 9), in turns with the scan.
+        """Measure handshake join with sorted basic blocks (its first report's Figure 9) and the scan, in turns.
 
         The tuples of both sides that come at once are a basic block of each, as in the paper.
         """
@@ -114,7 +116,7 @@ class Bench:
         for turn in range(sizes.repeats):
             self.note(f"merge, handshake, {turn + 1} of {sizes.repeats}")
             scan, merge = (
-                Run(
+                MeasuredJoin(
                     "handshake", self.workers, inputs, sizes.window, sizes.scanned // 2, 2 * sizes.scan_batch, access
                 ).take()
                 for access in ("scan", "merge")
@@ -127,12 +129,12 @@ class Bench:
         self.found["merge_to_scan_of_handshake"] = row["ratio_to_scan"]
 
     def measure_skew(self) -> None:
-        """ScaleJoin with several streams a side whose rates change (the paper's Figure 8): are workers equally busy?"""
+        """Measure how equally busy ScaleJoin's workers are with streams whose rates change (the paper's Figure 8)."""
         sizes, spreads = self.sizes, []
         inputs = make_inputs("band", sizes.skew_window + sizes.skewed, sizes.skew_window)
         for rates in RATES:
             self.note(f"scan, scalejoin, streams with {rates} rates")
-            run = Run(
+            run = MeasuredJoin(
                 "scalejoin", self.workers, inputs, sizes.skew_window, sizes.skewed // 2, sizes.scan_batch, "scan",
                 rates=rates,
             )  # fmt: skip
@@ -158,7 +160,9 @@ class Bench:
                     self.note(f"{kind} index, {name}, batches of {batch}")
                     taken = []
                     for ordered in [True, False] * self.sizes.repeats:
-                        run = Run(name, workers, inputs, self.sizes.window, tuples // 2, batch, "auto", ordered)
+                        run = MeasuredJoin(
+                            name, workers, inputs, self.sizes.window, tuples // 2, batch, "auto", ordered
+                        )
                         taken.append(run.take())
                     ordered_rows = [r for r in taken if r["ordered"]]
                     row = {"case": "index", **middle(ordered_rows, "tuples_per_s")}
@@ -187,29 +191,29 @@ class Bench:
             self.found[f"worst_{name}"] = max(row[name] for row in latencies)
 
     def _measure_latency(self, kind: Kind, name: str, inputs: Inputs, rate: float, batch: int) -> None:
-        """At half the rate, results in order: medians of short runs, and all runs together."""
+        """Measure results in order at half the rate: medians of short runs, and all runs together."""
         self.note(f"latency, {kind} index, {name}, at {rate / 2 / 1e6:.2g} million tuples/s")
         sizes, taken = self.sizes, []
         tuples = min(int(rate / 2 * sizes.latency_s), 2 * (len(inputs.left[0]) - sizes.window))
         for _ in range(sizes.timed):
-            run = Run(name, self.workers, inputs, sizes.window, tuples // 2, batch, "auto", rate=rate / 2)
+            run = MeasuredJoin(name, self.workers, inputs, sizes.window, tuples // 2, batch, "auto", rate=rate / 2)
             taken.append((run.take(), run.histogram))
         self.rows.append({"case": "latency", **latency_row(taken)})
 
     def measure_handshake_latency(self) -> None:
-        """Tuples meet where they pass each other: half a window later at the most, with equal windows and rates."""
+        """Measure when tuples meet: half a window later at the most, with equal windows and rates."""
         window = self.sizes.handshake_window
         rate = 2 * window / self.sizes.handshake_window_s
         inputs = make_inputs("band", 3 * window, window)
         self.note(f"latency, handshake, windows of {self.sizes.handshake_window_s:g} s")
-        row = Run("handshake", self.workers, inputs, window, 2 * window, 64, "auto", False, rate).take()
+        row = MeasuredJoin("handshake", self.workers, inputs, window, 2 * window, 64, "auto", False, rate).take()
         row["window_s"] = self.sizes.handshake_window_s
         self.rows.append({"case": "latency", **row})
         self.found["handshake_latency_p99_to_window"] = row["latency_us_p99"] / 1e6 / row["window_s"]
 
 
 def latency_row(taken: list[tuple[Row, Array]]) -> Row:
-    """Of runs at a rate, with their histograms: the medians of their figures, and the figures of all results."""
+    """Return, for runs at a rate, the medians of their figures, and the figures of all their results together."""
     of_all = ages(np.sum([histogram for _, histogram in taken], 0))
     return median_ages([row for row, _ in taken]) | {f"{name}_of_all": age for name, age in of_all.items()}
 

@@ -10,7 +10,7 @@ from counterflow.errors import OptionError
 from counterflow.lab.bench.benchmark_inputs import Kind, make_inputs
 from counterflow.lab.bench.host import heading
 from counterflow.lab.bench.local_algorithms import ALGORITHMS, latency_row, require_compiler
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row, middle
 from counterflow.suggest import did_you_mean
 
@@ -21,7 +21,7 @@ ACCESSES = ("auto", "scan", "merge")
 
 @dataclass(frozen=True)
 class Choice:
-    """What to measure. `share` is that of the sustained rate at which results' ages are taken."""
+    """What to measure; results' ages are taken at a `share` of the sustained rate."""
 
     algorithms: tuple[str, ...] = ALGORITHMS
     workers: int | None = None
@@ -52,7 +52,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ConfigurationSizes:
     trial: int = 2_000  # tuples of a side, to see how many can be measured
     most: int = 2_000_000
     measured_s: float = 0.5
@@ -61,22 +61,24 @@ class Sizes:
     timed_s: float = 0.25
 
 
-SMOKE = Sizes(200, 2_000, 0.01, 1, 1, 0.02)
+SMOKE = ConfigurationSizes(200, 2_000, 0.01, 1, 1, 0.02)
 
 
 def bench_chosen(choice: Choice, smoke: bool, note: Note) -> dict[str, Any]:
     require_compiler()
-    sizes = SMOKE if smoke else Sizes()
+    sizes = SMOKE if smoke else ConfigurationSizes()
     rows = [_measure(choice, name, sizes, note) for name in choice.algorithms]
     return {**heading("local", smoke), "remarks": [], "results": rows, "ratios": {}}
 
 
-def _measure(choice: Choice, name: str, sizes: Sizes, note: Note) -> Row:
+def _measure(choice: Choice, name: str, sizes: ConfigurationSizes, note: Note) -> Row:
     workers = 1 if name == "kang" else choice.workers or len(usable_cores())
     kind, window, batch = KINDS[choice.predicate], choice.window_rows, choice.batch_rows
 
-    def run(pairs: int, rate: float = 0.0) -> Run:
-        return Run(name, workers, inputs, window, pairs, batch, choice.access, ordered=name != "handshake", rate=rate)
+    def run(pairs: int, rate: float = 0.0) -> MeasuredJoin:
+        return MeasuredJoin(
+            name, workers, inputs, window, pairs, batch, choice.access, ordered=name != "handshake", rate=rate
+        )
 
     note(f"{name}, {workers} workers, windows of {window:,} rows")
     inputs = make_inputs(kind, window + sizes.trial, window)

@@ -17,7 +17,7 @@ STREAMS = (1.0, 0.6, 0.3)  # physical streams of a side, and their shares
 
 
 def turns(tuples: int, rates: str) -> Array:
-    """Which of the tuples of both sides are left ones: in turn, or as the streams' rates have it."""
+    """Return which tuples are left ones: every other one, or as the streams' rates have it."""
     if not rates:
         return np.arange(2 * tuples) % 2 == 0
     clock, times, sides = np.linspace(0, 1, 10_001), [], []
@@ -36,8 +36,8 @@ def turns(tuples: int, rates: str) -> Array:
 
 
 @dataclass(frozen=True)
-class Arrivals:
-    """`pairs` tuples of each stream after those that fill windows of `window` rows."""
+class OrderedInputs:
+    """Both streams in one order: the tuples that fill windows of `window` rows, then `pairs` of each stream."""
 
     inputs: Inputs
     window: int
@@ -54,7 +54,7 @@ class Arrivals:
         return int(max(np.searchsorted(np.cumsum(side), self.window) + 1 for side in (self.is_left, ~self.is_left)))
 
     def stamped(self) -> tuple[Batch, Batch]:
-        """All tuples, each with the opposite ones that came before it, as far as they are in the window."""
+        """Return both sides, each tuple with the range of opposite ones before it that are in the window."""
         lefts, n = np.cumsum(self.is_left), len(self.is_left) // 2
         high = np.where(self.is_left, np.arange(2 * n) - lefts, lefts - 1)
         return self._batch("left", high[self.is_left]), self._batch("right", high[~self.is_left])
@@ -63,7 +63,7 @@ class Arrivals:
         return self.inputs.batch(side, 0, len(high), np.maximum(high + 1 - self.window, 0), high)
 
     def expected(self, first: int) -> tuple[int, int]:
-        """How many pairs there are whose later tuple has this rank or a higher one, and their checksum."""
+        """Return number and checksum of the pairs whose later tuple has the rank `first` or a higher one."""
         known, key = self.inputs.known, (self.window, self.pairs, self.rates, first)
         if key not in known:
             count = total = 0

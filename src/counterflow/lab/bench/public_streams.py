@@ -22,7 +22,7 @@ from counterflow.engines.local.options import Local
 from counterflow.lab.bench.benchmark_inputs import WHERE, Inputs, Kind, checksum, make_inputs
 from counterflow.lab.bench.host import heading, stolen_s
 from counterflow.lab.bench.latency import FIGURES
-from counterflow.lab.bench.ordered_inputs import Arrivals
+from counterflow.lab.bench.ordered_inputs import OrderedInputs
 from counterflow.lab.bench.report import Note, Row, median_ages, middle
 from counterflow.predicate.expression import Side
 from counterflow.spec.window_sizes import rows
@@ -33,7 +33,7 @@ SETTLED_S = 0.05  # between two looks whether the rows that fill the windows are
 
 
 @dataclass(frozen=True)
-class Sizes:
+class StreamSizes:
     window: int = 100_000
     rows: int = 400_000  # of a side, after the windows are full
     batch: int = 1024  # rows of an Arrow batch
@@ -43,18 +43,18 @@ class Sizes:
     repeats: int = 5
 
 
-SMOKE = Sizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
+SMOKE = StreamSizes(1_000, 2_000, 64, 1e4, 16, 0.05, 1)
 
 
 def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
-    """Of each algorithm the sustained rate, and the ages of results at half of it and at a gentle rate."""
-    sizes, rows = SMOKE if smoke else Sizes(), []
+    """Return each algorithm's sustained rate, and the ages of results at half of it and at a gentle rate."""
+    sizes, rows = SMOKE if smoke else StreamSizes(), []
     kinds: tuple[Kind, ...] = ("hash", "band")
     for kind in kinds:
         inputs = make_inputs(kind, sizes.window + sizes.rows, sizes.window)
         for name in ALGORITHMS:
             note(f"streams of Arrow batches, {kind} index, {name}")
-            everything = Arrivals(inputs, sizes.window, sizes.rows)
+            everything = OrderedInputs(inputs, sizes.window, sizes.rows)
             taken = [StreamedRun(name, everything, sizes.batch).take() for _ in range(sizes.repeats)]
             row = middle(taken, "tuples_per_s")
             rows.append({"case": "rate", **row})
@@ -65,15 +65,15 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
     return {**heading("streams", smoke), "remarks": [], "results": rows, "ratios": {}}
 
 
-def _aged(rate: float, name: str, inputs: Inputs, sizes: Sizes, batch: int) -> Row:
-    some = Arrivals(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
+def _aged(rate: float, name: str, inputs: Inputs, sizes: StreamSizes, batch: int) -> Row:
+    some = OrderedInputs(inputs, sizes.window, min(max(int(rate / 2 * sizes.seconds), 1), sizes.rows))
     return median_ages([StreamedRun(name, some, batch, rate).take() for _ in range(sizes.repeats)])
 
 
 class StreamedRun:
-    """The windows are filled; then batches come as fast as they are taken, or at a rate, in tuples a second."""
+    """A join of public streams: it fills the windows; then batches come as fast as they are taken, or at a rate."""
 
-    def __init__(self, algorithm: str, arrivals: Arrivals, batch: int, rate: float = 0.0) -> None:
+    def __init__(self, algorithm: str, arrivals: OrderedInputs, batch: int, rate: float = 0.0) -> None:
         self.engine, self.arrivals, self.batch, self.rate = Local(algorithm), arrivals, batch, rate
         self.began = 0.0
         self.filled = threading.Barrier(2, self._begin)
@@ -126,7 +126,7 @@ class StreamedRun:
         return row
 
     def _batches(self, side: Side) -> Iterator[pa.RecordBatch]:
-        """Left and right rows in turn: row i of a side has the time 2 i, or one more."""
+        """Yield a side's batches: its row i has the time 2 i, on the right one more, so that sides take turns."""
         window, end = self.arrivals.window, self.arrivals.window + self.arrivals.pairs
         number = np.arange(end)
         columns = {"ts": 2 * number + (side == "right"), "i": number, **self.arrivals.inputs.named(side)}
@@ -139,7 +139,7 @@ class StreamedRun:
             yield batch
 
     def _due(self, times: Array) -> Array:
-        """When the batch with a row of this time was due; a source hands it on when its last row has come."""
+        """Return when the batches with these times were due: a source hands one on when its last row has come."""
         return self.began + ((times // 2 - self.arrivals.window) // self.batch + 1) * 2 * self.batch / self.rate
 
 

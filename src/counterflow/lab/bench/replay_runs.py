@@ -10,12 +10,12 @@ from counterflow.lab.bench.benchmark_inputs import Inputs
 from counterflow.lab.bench.core_hops import hop_ns
 from counterflow.lab.bench.host import stolen_s
 from counterflow.lab.bench.latency import ages
-from counterflow.lab.bench.ordered_inputs import Arrivals
+from counterflow.lab.bench.ordered_inputs import OrderedInputs
 from counterflow.lab.bench.report import Row
 from counterflow.windows.store import WindowStore
 
 
-class Kernel:
+class BareScan:
     """The bare scan of a full window."""
 
     def __init__(self, inputs: Inputs, window: int, threads: int) -> None:
@@ -33,8 +33,8 @@ class Kernel:
         return self.comparisons / (time.perf_counter() - started)
 
 
-class Run:
-    """One join: the windows are filled, then `pairs` tuples of each stream come, as fast as possible or at a rate."""
+class MeasuredJoin:
+    """A join on real threads: it fills the windows; then `pairs` tuples of each stream come, at once or at a rate."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Run:
         from counterflow.protocols.design import Design
         from counterflow.protocols.machine import Machine
 
-        self.arrivals, self.rate, self.ordered = Arrivals(inputs, window, pairs, rates), rate, ordered
+        self.arrivals, self.rate, self.ordered = OrderedInputs(inputs, window, pairs, rates), rate, ordered
         layout = Local(algorithm, workers=workers).matrix
         self.design = Design(
             algorithm,

@@ -16,7 +16,7 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class KernelSizes:
     windows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 5_000_000)
     batches: tuple[int, ...] = (1, 64, 1024, 8192)
     store_batches: tuple[int, ...] = (1024, 8192)
@@ -27,7 +27,7 @@ class Sizes:
     long: float = 1.0  # a repeat that takes longer is made 3 times
     hash_rows: int = 1_000_000  # of one repeat
     band_rows: int = 300_000
-    checked: int = 1024  # rows of which all pairs are checked, at least
+    checked: int = 1024  # rows whose pairs are all checked, at least
     finite_rows: int = 500_000
     finite_window: int = 100_000
     many_probes: int = 100_000_000
@@ -38,7 +38,7 @@ class Sizes:
     cost_windows: tuple[int, int] = (100_000, 5_000_000)
 
 
-SMOKE = Sizes(
+SMOKE = KernelSizes(
     windows=(1_000, 4_096),
     batches=(1, 64, 256),
     store_batches=(64, 256),
@@ -63,7 +63,7 @@ SMOKE = Sizes(
 class Report:
     """Rows as they are found; `note` tells a person what is going on."""
 
-    sizes: Sizes
+    sizes: KernelSizes
     note: Note
     rows: list[Row] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Report:
 
     @contextmanager
     def compiling(self, name: str) -> Iterator[None]:
-        """What is compiled meanwhile, or loaded, belongs to `name`; a process does it once."""
+        """Count what is compiled meanwhile, or loaded, as `name`'s; a process does it once."""
         before = build.TIMES.seconds
         yield
         spent = build.TIMES.seconds - before
@@ -87,7 +87,7 @@ class Report:
 
 @dataclass
 class Measurement:
-    """Something that is repeated. `run` does it and returns how much it did, wall-clock and CPU seconds."""
+    """Something that is repeated. `run` does it once and returns (amount done, wall-clock s, CPU s)."""
 
     row: Row
     rate: str
@@ -119,20 +119,20 @@ def interleave(measurements: list[Measurement]) -> None:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Wall-clock and CPU seconds, those of all threads."""
+    """Do the work, and return its wall-clock seconds and the CPU seconds of all threads."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def middle(rows: list[Row], figure: str) -> Row:
-    """The row with the median figure; verified if all are."""
+    """Return the row with the median figure; verified if all are."""
     row = sorted(rows, key=lambda row: row[figure])[len(rows) // 2]
     return {**row, "repeats": len(rows), "verified": all(row["verified"] for row in rows)}
 
 
 def median_ages(rows: list[Row]) -> Row:
-    """Of runs at a rate: the medians of what is known of results' ages; a run may have no results."""
+    """Return the medians of results' ages over runs at a rate; a run may have no results."""
     aged = [row for row in rows if "latency_us_p99" in row]
     row = middle(rows, "seconds")
     row |= {f: statistics.median(r[f] for r in aged) for f in aged[0] if f.startswith("latency_us")} if aged else {}

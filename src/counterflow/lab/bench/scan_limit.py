@@ -29,7 +29,7 @@ class Limit:
     library: Any
 
     def scan(self, x: Array, y: Array, a: Array, b: Array, threads: int = 1) -> tuple[Array, Array]:
-        """The pairs of probes (a, b) and rows (x, y)."""
+        """Return the pairs of probes (a, b) and rows (x, y)."""
         if threads == 1:
             return self._part(x, y, a, b, 0, threads)
         found = list(_pool(threads).map(lambda part: self._part(x, y, a, b, part, threads), range(threads)))
@@ -48,7 +48,7 @@ class Limit:
 
 
 def load_limit() -> Limit | str:
-    """The compiled limit, or why there is none."""
+    """Return the compiled limit, or why there is none."""
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
     if not has_avx2():
         return "the machine has no AVX2"

@@ -85,7 +85,7 @@ class _Scans:
         return {**shape, "matches_per_probe": matches, "compile_s": 0.0, **more}
 
     def _add(self, row: Row, calls: Callable[[list[int]], list[Callable[[], object]]]) -> None:
-        """`calls` makes, for the probes that begin at these rows, what is timed."""
+        """Add a measurement. `calls` returns what is timed, for the probes that begin at these rows."""
         batch, places = row["batch_rows"], len(self.inputs.right[0])
         once = min(timed(calls([0])[0])[0] for _ in range(2))
         count = min(max(ceil(self.sizes.seconds / once), 1), CALLS_MAX)
@@ -109,7 +109,7 @@ class _Scans:
 
 
 def filled_store(inputs: Inputs, window: int, **options: object) -> WindowStore:
-    """A store that holds the first `window` rows, and compiles when it is first probed."""
+    """Return a store that holds the first `window` rows, and compiles when it is first probed."""
     store = WindowStore(STORED, inputs.spec.predicate, inputs.spec.parts, compile_after=0, **options)  # type: ignore[arg-type]
     for begin in range(0, window, FILL):
         store.append(inputs.batch(STORED, begin, min(begin + FILL, window)))
@@ -117,7 +117,7 @@ def filled_store(inputs: Inputs, window: int, **options: object) -> WindowStore:
 
 
 def pairs_of(store: WindowStore, probing: Batch) -> Pairs:
-    """All pairs, as numbers of rows."""
+    """Return all pairs, as numbers of rows."""
     found = [(probing.rows[p], rows) for p, rows in store.probe(probing)]
     if len(found) == 1:
         return found[0]

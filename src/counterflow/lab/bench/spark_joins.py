@@ -26,7 +26,7 @@ from counterflow.lab.bench.host import heading
 from counterflow.lab.bench.report import Note, Row
 
 if TYPE_CHECKING:
-    from counterflow.lab.bench.spark_queries import Check, Kind, Shape
+    from counterflow.lab.bench.spark_queries import JoinKind, PairDigest, SyntheticJoin
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"  # Spark's default
 SETTINGS = {
@@ -37,7 +37,7 @@ PARTITIONS = CORES = 2
 POLL_S = 0.2
 SAMPLE_EVERY = 10  # micro-batches between two looks at the workers' memory
 HELD = "Pss_Anon:", "Pss_Shmem:"
-SAMPLES = 10  # of which the median is taken, at the start and at the end
+SAMPLES = 10  # at the start and at the end; their medians are compared
 
 # What the ratios should be.
 ASKED = {
@@ -56,7 +56,7 @@ Through = Literal["counterflow", "identity", "spark_bucket_explode", "spark_grid
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SparkSizes:
     batch_rows: int = 50_000  # of each side
     band_windows: tuple[int, ...] = (100_000, 1_000_000, 2_000_000, 5_000_000)
     equi_windows: tuple[int, ...] = (100_000, 5_000_000)
@@ -73,7 +73,7 @@ class Sizes:
     memory_batches: int = 500
 
 
-SMOKE = Sizes(
+SMOKE = SparkSizes(
     batch_rows=2_000,
     band_windows=(4_000,),
     equi_windows=(4_000,),
@@ -91,12 +91,12 @@ SMOKE = Sizes(
 
 
 @dataclass
-class Case:
+class QueryCase:
     """A query that runs once or several times, each time anew."""
 
     case: str
     through: Through
-    shape: Shape
+    join: SyntheticJoin
     settle: int
     measured: int
     provider: str = ROCKSDB
@@ -109,7 +109,7 @@ class Case:
 
     @property
     def fill(self) -> int:
-        return max(self.settle, ceil(self.shape.window_rows / self.shape.batch_rows))
+        return max(self.settle, ceil(self.join.window_rows / self.join.batch_rows))
 
     @property
     def batches(self) -> int:
@@ -120,37 +120,37 @@ class Case:
         return statistics.median(_durations(self.warm))
 
 
-class Bench:
+class SparkBench:
     """A session, the cases that ran in it, and what was found."""
 
-    def __init__(self, sizes: Sizes, session: Any, folder: Path, note: Note) -> None:
+    def __init__(self, sizes: SparkSizes, session: Any, folder: Path, note: Note) -> None:
         self.sizes, self.session, self.folder, self.note = sizes, session, folder, note
         self.rows: list[Row] = []
         self.remarks: list[str] = []
-        self._expected: dict[tuple[Shape, int], Check] = {}
+        self._expected: dict[tuple[SyntheticJoin, int], PairDigest] = {}
 
     def case(
-        self, kind: Kind, through: Through, window: int, measured: int = 0, settle: int | None = None, **more: Any
-    ) -> Case:
-        from counterflow.lab.bench.spark_queries import Shape
+        self, kind: JoinKind, through: Through, window: int, measured: int = 0, settle: int | None = None, **more: Any
+    ) -> QueryCase:
+        from counterflow.lab.bench.spark_queries import SyntheticJoin
 
-        shape = Shape(kind, window, self.sizes.batch_rows)
+        join = SyntheticJoin(kind, window, self.sizes.batch_rows)
         settle = self.sizes.settle if settle is None else settle
-        return Case(kind, through, shape, settle, measured or self.sizes.measured, **more)
+        return QueryCase(kind, through, join, settle, measured or self.sizes.measured, **more)
 
     # --- running
 
-    def take(self, case: Case, watch: Callable[[int], None] | None = None) -> None:
+    def take(self, case: QueryCase, watch: Callable[[int], None] | None = None) -> None:
         """Run a case once more."""
-        shape = case.shape
-        self.note(f"{case.case} through {case.through}, window of {shape.window_rows:,} rows, {case.batches} batches")
+        join = case.join
+        self.note(f"{case.case} through {case.through}, window of {join.window_rows:,} rows, {case.batches} batches")
         reports = self.run(case, watch)
         case.runs += 1
         case.warm += reports[case.fill :]
         case.verified &= self._is_right(case, reports)
 
-    def run(self, case: Case, watch: Callable[[int], None] | None = None) -> list[Any]:
-        """The progress reports of the micro-batches of one run."""
+    def run(self, case: QueryCase, watch: Callable[[int], None] | None = None) -> list[Any]:
+        """Return the progress reports of the micro-batches of one run."""
         checkpoint = tempfile.mkdtemp(dir=self.folder)
         frame = self._frame(case)
         self.session.conf.set(PROVIDER, case.provider)
@@ -169,35 +169,35 @@ class Bench:
             query.stop()
             shutil.rmtree(checkpoint, ignore_errors=True)
 
-    def _frame(self, case: Case) -> Any:
+    def _frame(self, case: QueryCase) -> Any:
         from counterflow.lab.bench import spark_queries as queries
 
-        session, shape = self.session, case.shape
+        session, join = self.session, case.join
         if case.through == "counterflow":
-            frame, case.layout = queries.counterflow_join(session, shape)
+            frame, case.layout = queries.counterflow_join(session, join)
             return frame
         if case.through == "identity":
-            return queries.identity(session, shape)
+            return queries.identity(session, join)
         copies = {"spark_bucket_explode": queries.BUCKETS, "spark_grid": queries.GRID}
-        return queries.native_join(session, shape, copies.get(case.through))
+        return queries.native_join(session, join, copies.get(case.through))
 
-    def _is_right(self, case: Case, reports: list[Any]) -> bool:
-        """Whether all rows came, and all pairs (or rows) of these micro-batches and no others went out."""
+    def _is_right(self, case: QueryCase, reports: list[Any]) -> bool:
+        """Say whether all rows came, and exactly the pairs (or rows) of these micro-batches went out."""
         from counterflow.lab.bench import spark_queries as queries
 
-        shape, rows = case.shape, case.batches * case.shape.batch_rows
-        found = sum((queries.observed_check(p) for p in reports), queries.Check())
+        join, rows = case.join, case.batches * case.join.batch_rows
+        found = sum((queries.observed_digest(p) for p in reports), queries.PairDigest())
         case.pairs = found.count
-        case.warm_pairs += sum(queries.observed_check(p).count for p in reports[case.fill :])
-        if (shape, rows) not in self._expected and case.through != "identity":
+        case.warm_pairs += sum(queries.observed_digest(p).count for p in reports[case.fill :])
+        if (join, rows) not in self._expected and case.through != "identity":
             self.note(f"the same {rows:,} rows of each side in process")
-            self._expected[shape, rows] = queries.expected_pairs(self.session, shape, rows)
-        expected = queries.expected_rows(rows) if case.through == "identity" else self._expected[shape, rows]
+            self._expected[join, rows] = queries.expected_pairs(self.session, join, rows)
+        expected = queries.expected_rows(rows) if case.through == "identity" else self._expected[join, rows]
         return found == expected and sum(p["numInputRows"] for p in reports) == 2 * rows
 
     # --- reporting
 
-    def add(self, case: Case) -> Row:
+    def add(self, case: QueryCase) -> Row:
         durations = _durations(case.warm)
         row = {
             **self.described(case),
@@ -206,35 +206,35 @@ class Bench:
             "batch_ms_p50": case.batch_ms,
             "batch_ms_p90": durations[ceil(0.9 * len(durations)) - 1],
             "delay_ms_p50": case.batch_ms,  # from a row's arrival in a micro-batch to its pairs
-            "tuples_per_s": 2 * case.shape.batch_rows / case.batch_ms * 1000,
+            "tuples_per_s": 2 * case.join.batch_rows / case.batch_ms * 1000,
             **_breakdown(case.warm),
         }
         self.rows.append(row)
         return row
 
-    def described(self, case: Case) -> Row:
-        shape = case.shape
+    def described(self, case: QueryCase) -> Row:
+        join = case.join
         row = {
             "case": case.case,
             "through": case.through,
-            "window_rows": shape.window_rows,
-            "batch_rows": shape.batch_rows,
-            "domain": shape.domain,
+            "window_rows": join.window_rows,
+            "batch_rows": join.batch_rows,
+            "domain": join.domain,
             "partitions": PARTITIONS,
             "state_store": case.provider.rpartition(".")[2].removesuffix("StateStoreProvider"),
         }
         if case.layout:
             row["layout"] = case.layout
         if case.through != "identity":
-            row |= {"pairs": case.pairs, "matches_per_row": case.warm_pairs / (2 * len(case.warm) * shape.batch_rows)}
+            row |= {"pairs": case.pairs, "matches_per_row": case.warm_pairs / (2 * len(case.warm) * join.batch_rows)}
         return {**row, "verified": case.verified}
 
 
 def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
-    """All measurements; with `smoke` as small as they can be, to see that they work."""
+    """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     found = heading("spark", smoke)
     with _session(note) as (session, folder):
-        bench = Bench(SMOKE if smoke else Sizes(), session, folder, note)
+        bench = SparkBench(SMOKE if smoke else SparkSizes(), session, folder, note)
         # Memory first, while the workers are new: windows of queries that have ended stay in them for some minutes.
         seen = {**_measure_memory(bench), **_measure_bands(bench), **_measure_equalities(bench)}
     bench.remarks.append(
@@ -247,7 +247,7 @@ def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
 
 @contextmanager
 def _session(note: Note) -> Iterator[tuple[Any, Path]]:
-    """A session and a folder, both gone in the end; what Spark prints goes there too."""
+    """Yield a session and a folder, both gone in the end; what Spark prints goes into the folder."""
     with tempfile.TemporaryDirectory(prefix="counterflow-bench-", ignore_cleanup_errors=True) as folder:
         note("starting Spark")
         log = Path(folder) / "spark.log"
@@ -264,8 +264,8 @@ def _session(note: Note) -> Iterator[tuple[Any, Path]]:
 # --- the cases
 
 
-def _measure_bands(bench: Bench) -> dict[str, float]:
-    """The benchmark join and the identity operator in turns; then Spark's own joins."""
+def _measure_bands(bench: SparkBench) -> dict[str, float]:
+    """Measure the benchmark join and the identity operator in turns; then Spark's own joins."""
     sizes, small = bench.sizes, bench.sizes.band_windows[0]
     identity = bench.case("band", "identity", small)
     cases = {window: bench.case("band", "counterflow", window) for window in sizes.band_windows}
@@ -287,8 +287,8 @@ def _measure_bands(bench: Bench) -> dict[str, float]:
     return ratios
 
 
-def _measure_equalities(bench: Bench) -> dict[str, float]:
-    """The equi-join and Spark's native one in turns."""
+def _measure_equalities(bench: SparkBench) -> dict[str, float]:
+    """Measure the equi-join and Spark's native one in turns."""
     sizes, small = bench.sizes, bench.sizes.equi_windows[0]
     cases = {window: bench.case("equi", "counterflow", window) for window in sizes.equi_windows}
     provider = _faster_provider(bench, "equi", "spark_native")
@@ -302,24 +302,24 @@ def _measure_equalities(bench: Bench) -> dict[str, float]:
     return ratios
 
 
-def _take_turns(bench: Bench, other: Case, ours: list[Case]) -> None:
-    """What is compared runs in each turn: the other one, then ours with the smallest window; the rest in one turn."""
+def _take_turns(bench: SparkBench, other: QueryCase, ours: list[QueryCase]) -> None:
+    """Run what is compared in every turn (the other one, ours with the smallest window), the rest in one turn."""
     small, *larger = ours
     for turn in range(bench.sizes.turns):
         for case in (other, small, *larger[turn :: bench.sizes.turns]):
             bench.take(case)
 
 
-def _faster_provider(bench: Bench, kind: Kind, through: Through) -> str:
-    """Of Spark's own join, with fewer rows: Spark should run with the state store that suits it."""
-    from counterflow.lab.bench.spark_queries import Shape
+def _faster_provider(bench: SparkBench, kind: JoinKind, through: Through) -> str:
+    """Return the faster state store for Spark's own join, tried with fewer rows: Spark should have what suits it."""
+    from counterflow.lab.bench.spark_queries import SyntheticJoin
 
     if kind not in bench.sizes.trials:
         return HDFS
     rows = max(bench.sizes.batch_rows // 5, 1)
     medians = {}
     for provider in (HDFS, ROCKSDB):
-        trial = Case(kind, through, Shape(kind, 2 * rows, rows), 2, bench.sizes.trial_batches, provider)
+        trial = QueryCase(kind, through, SyntheticJoin(kind, 2 * rows, rows), 2, bench.sizes.trial_batches, provider)
         bench.note(f"{kind} through {through}, trying {provider.rpartition('.')[2]}")
         medians[provider] = statistics.median(_durations(bench.run(trial)[trial.fill :]))
     tried = ", ".join(f"{provider.rpartition('.')[2]} {ms:.0f} ms" for provider, ms in medians.items())
@@ -332,16 +332,16 @@ def _faster_provider(bench: Bench, kind: Kind, through: Through) -> str:
 # --- memory
 
 
-def _measure_memory(bench: Bench) -> dict[str, float]:
-    """The memory of the Python workers over many small micro-batches at a full window."""
-    from counterflow.lab.bench.spark_queries import Shape
+def _measure_memory(bench: SparkBench) -> dict[str, float]:
+    """Measure the Python workers' memory over many small micro-batches at a full window."""
+    from counterflow.lab.bench.spark_queries import SyntheticJoin
 
     sizes = bench.sizes
     if not Path("/proc/self/smaps_rollup").exists():
         bench.remarks.append("memory was not measured: this system has no /proc/*/smaps_rollup")
         return {}
-    shape = Shape("band", sizes.memory_window, sizes.memory_batch_rows)
-    case = Case("memory", "counterflow", shape, sizes.memory_settle, sizes.memory_batches)
+    join = SyntheticJoin("band", sizes.memory_window, sizes.memory_batch_rows)
+    case = QueryCase("memory", "counterflow", join, sizes.memory_settle, sizes.memory_batches)
     samples: list[dict[int, int]] = []
 
     def watch(batch: int) -> None:
@@ -366,7 +366,7 @@ def _measure_memory(bench: Bench) -> dict[str, float]:
 
 
 def worker_bytes() -> dict[int, int]:
-    """By process: what each of this session's Python workers holds in memory, apart from mapped files.
+    """Return, by process, what each of this session's Python workers holds in memory apart from mapped files.
 
     Workers are forked, so pages that several of them share are counted in parts (Pss). Mapped files are libraries:
     who else on the machine uses them changes a process's part.
@@ -393,7 +393,7 @@ def worker_bytes() -> dict[int, int]:
 
 
 def _descends(process: int, parents: dict[int, int]) -> bool:
-    """Whether it is a child of this process, or of a child, and so on."""
+    """Say whether a process is a child of this one, or of a child, and so on."""
     while process in parents:
         process = parents[process]
         if process == os.getpid():
@@ -409,7 +409,7 @@ def _durations(reports: list[Any]) -> list[float]:
 
 
 def _breakdown(reports: list[Any]) -> Row:
-    """Where a micro-batch's time went, by Spark and, of our own operator, by its counters: medians."""
+    """Return where a micro-batch's time went, as medians: by Spark, and by our operator's counters."""
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -427,7 +427,7 @@ def _breakdown(reports: list[Any]) -> Row:
 
 
 def _counters(progress: Any) -> dict[str, int]:
-    """Our operator's, summed over the cells."""
+    """Return our operator's counters, summed over the cells."""
     names = (*CELL_COUNTERS, "state_rows_left", "state_rows_right", "state_bytes")
     for name, observed in progress["observedMetrics"].items():
         if name.startswith("counterflow"):

@@ -1,7 +1,7 @@
 """What `bench spark` runs: the same two synthetic streams through this library, an identity operator and Spark's joins.
 
 Row i of a stream has the id i and a time that follows from i; its values are hashes of i. So a stream's first rows are
-known, and the pairs that a query reports (`CHECK`) can be compared with the join in process of the same rows.
+known, and the pairs that a query reports (`DIGEST`) can be compared with the join in process of the same rows.
 
 pyspark comes in through `engines/spark`, as everywhere.
 """
@@ -26,14 +26,14 @@ from counterflow.lab.bench.benchmark_inputs import BAND, DOMAIN
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.windows.vectors import Array
 
-Kind = Literal["band", "equi"]
-WHERE: dict[Kind, str] = {
+JoinKind = Literal["band", "equi"]
+WHERE: dict[JoinKind, str] = {
     "band": f"abs(l.x - r.a) <= {BAND} AND abs(l.y - r.b) <= {BAND}",
     "equi": "l.k = r.k",
 }
 STEP_US = 20  # between two rows of a stream
 START_US = 1_700_000_000_000_000
-WINDOW_OF_DOMAIN = 100_000  # the papers' domain goes with a window of so many rows
+WINDOW_OF_DOMAIN = 100_000  # rows: the window that goes with the papers' domain
 KEYS_PER_ROW = 2  # of an equi-join's window: half a match a row
 CELLS = 2
 
@@ -55,23 +55,23 @@ GRID: Copies = [
     for x, a in (("x", "a"), ("y", "b"))
 ]
 
-CHECK = "pairs_check"
-# Of a pair or a row, not linear, so that a wrong partner shows; 32 bits, so that sums stay inside 64.
+DIGEST = "pairs_digest"
+# The sum's factors: not linear in a pair's ids, so that a wrong partner shows; 32 bits, so that sums stay inside 64.
 MIX = 982_451_653, 961_748_941
 LOW_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A join's rows: how many a micro-batch of each side, and how many a window of each side."""
+class SyntheticJoin:
+    """A join of two made-up streams, with the rows of each side in a micro-batch and in a window."""
 
-    kind: Kind
+    kind: JoinKind
     window_rows: int
     batch_rows: int
 
     @property
     def domain(self) -> int:
-        """Of the values: it grows with the window so that a row has as many matches in a larger one."""
+        """The range of values: it grows with the window, so that a row has as many matches in a larger one."""
         if self.kind == "equi":
             return KEYS_PER_ROW * self.window_rows
         return max(round(DOMAIN * (self.window_rows / WINDOW_OF_DOMAIN) ** 0.5), 4 * BAND)
@@ -81,7 +81,7 @@ class Shape:
         return self.window_rows * STEP_US
 
     def columns(self, side: Side) -> list[str]:
-        """Of a row from its `value`: R(ts, id, x, y, z) and S(ts, id, a, b, c, d); with a key k in place of x and a."""
+        """Return how `value` makes the columns of R(ts, id, x, y, z) and S(ts, id, a, b, c, d); or k for x and a."""
         left = side == "left"
         seed = 0 if left else 100
         whole, real = ("x", "y") if left else ("a", "b")
@@ -102,7 +102,7 @@ class Shape:
         return source.load().selectExpr(*self.columns(side)).withWatermark("ts", "0 seconds")
 
     def table(self, session: Any, side: Side, rows: int) -> pa.Table:
-        """The first rows of the stream, without what only goes through."""
+        """Return the first rows of the stream, without the columns that no predicate uses."""
         static = session.range(rows).withColumnRenamed("id", "value").selectExpr(*self.columns(side)[:4])
         return static.toArrow()
 
@@ -110,21 +110,19 @@ class Shape:
 # --- queries
 
 
-def counterflow_join(session: Any, shape: Shape) -> tuple[Any, str]:
-    """The result, and the layout."""
-    streams = [shape.stream(session, side) for side in SIDES]
-    options: dict[str, Any] = dict(
-        where=WHERE[shape.kind], time="ts", window=dt.timedelta(microseconds=shape.window_us)
-    )
+def counterflow_join(session: Any, join: SyntheticJoin) -> tuple[Any, str]:
+    """Return the joined stream, and its layout."""
+    streams = [join.stream(session, side) for side in SIDES]
+    options: dict[str, Any] = dict(where=WHERE[join.kind], time="ts", window=dt.timedelta(microseconds=join.window_us))
     layout = cf.explain(*streams, **options, show=False).details["layout"].split(" (")[0]
-    return _with_check(cf.window_join(*streams, **options), "id", "id_right"), layout
+    return _with_digest(cf.window_join(*streams, **options), "id", "id_right"), layout
 
 
-def native_join(session: Any, shape: Shape, copies: Copies | None = None) -> Any:
-    """Spark's own stream-stream join. It needs an equality: a band gets one by copies of the left rows."""
-    left, right = (shape.stream(session, side) for side in SIDES)
+def native_join(session: Any, join: SyntheticJoin, copies: Copies | None = None) -> Any:
+    """Return Spark's own stream-stream join. It needs an equality: a band gets one by copies of the left rows."""
+    left, right = (join.stream(session, side) for side in SIDES)
     right = right.withColumnsRenamed({"ts": "ts_right", "id": "id_right", "k": "k_right"})
-    reach = f"INTERVAL {shape.window_us} MICROSECONDS"
+    reach = f"INTERVAL {join.window_us} MICROSECONDS"
     conditions = [f"ts_right BETWEEN ts - {reach} AND ts + {reach}"]
     if copies is None:
         conditions.append("k = k_right")
@@ -136,11 +134,11 @@ def native_join(session: Any, shape: Shape, copies: Copies | None = None) -> Any
             conditions.append(f"bucket_{number} = bucket_right_{number}")
     joined = left.join(right, F.expr(" AND ".join(conditions)))
     buckets = [f"{name}_{number}" for number in range(len(copies or ())) for name in ("bucket", "bucket_right")]
-    return _with_check(joined.drop(*buckets), "id", "id_right")
+    return _with_digest(joined.drop(*buckets), "id", "id_right")
 
 
 class Identity(StatefulProcessor):
-    """What a stateful operator in Python costs that does nothing: rows pass, and a counter is kept."""
+    """An operator that shows what state in Python costs by itself: rows pass, and a counter is kept."""
 
     def init(self, handle: Any) -> None:
         self.count = handle.getValueState("count", "count LONG")
@@ -157,9 +155,9 @@ class Identity(StatefulProcessor):
         settle_worker()  # so that it has what the join's operator has
 
 
-def identity(session: Any, shape: Shape) -> Any:
-    """The rows of both sides, with the columns of the wider one; each of two keys has a partition of its own."""
-    left, right = (shape.stream(session, side) for side in SIDES)
+def identity(session: Any, join: SyntheticJoin) -> Any:
+    """Return both sides' rows, with the wider one's columns, through `Identity`; each of two keys has a partition."""
+    left, right = (join.stream(session, side) for side in SIDES)
     left = left.selectExpr("*", "0.0D AS c")
     right = right.selectExpr("ts", "id", "a", "b", "CAST(NULL AS STRING) AS z", "c")
     keys = Layout("matrix", (Grid(1, CELLS),)).keys
@@ -167,45 +165,45 @@ def identity(session: Any, shape: Shape) -> Any:
     passed = rows.groupBy("cell").transformWithStateInPandas(
         Identity(), rows.schema, outputMode="append", timeMode="none"
     )
-    return _with_check(passed, "id", "id")
+    return _with_digest(passed, "id", "id")
 
 
 # --- checks
 
 
 @dataclass(frozen=True)
-class Check:
-    """How many pairs (or rows), and a sum over them that does not depend on their order."""
+class PairDigest:
+    """The number of pairs (or rows), and a sum over them that does not depend on their order."""
 
     count: int = 0
     sum: int = 0
 
-    def __add__(self, other: Check) -> Check:
-        return Check(self.count + other.count, self.sum + other.sum)
+    def __add__(self, other: PairDigest) -> PairDigest:
+        return PairDigest(self.count + other.count, self.sum + other.sum)
 
 
-def _with_check(frame: Any, left_id: str, right_id: str) -> Any:
+def _with_digest(frame: Any, left_id: str, right_id: str) -> Any:
     mixed = f"({left_id} * {MIX[0]} ^ {right_id} * {MIX[1]}) & {LOW_BITS}L"
-    return frame.observe(CHECK, F.expr("count(*)").alias("count"), F.expr(f"sum({mixed})").alias("sum"))
+    return frame.observe(DIGEST, F.expr("count(*)").alias("count"), F.expr(f"sum({mixed})").alias("sum"))
 
 
-def observed_check(progress: Any) -> Check:
-    observed = progress["observedMetrics"][CHECK]
-    return Check(int(observed["count"]), int(observed["sum"] or 0))
+def observed_digest(progress: Any) -> PairDigest:
+    observed = progress["observedMetrics"][DIGEST]
+    return PairDigest(int(observed["count"]), int(observed["sum"] or 0))
 
 
-def _check_of(left: Array, right: Array) -> Check:
-    return Check(len(left), int(((left * MIX[0] ^ right * MIX[1]) & LOW_BITS).sum()))
+def _digest_of(left: Array, right: Array) -> PairDigest:
+    return PairDigest(len(left), int(((left * MIX[0] ^ right * MIX[1]) & LOW_BITS).sum()))
 
 
-def expected_pairs(session: Any, shape: Shape, rows: int) -> Check:
-    """Of the first rows of each side, joined in process."""
-    tables = [shape.table(session, side, rows) for side in SIDES]
-    window = dt.timedelta(microseconds=shape.window_us)
-    pairs = cf.window_join(*tables, where=WHERE[shape.kind], time="ts", window=window, engine=cf.Local())
-    return _check_of(pairs["id"].to_numpy(), pairs["id_right"].to_numpy())
+def expected_pairs(session: Any, join: SyntheticJoin, rows: int) -> PairDigest:
+    """Return the digest of the pairs of each side's first rows, joined in process."""
+    tables = [join.table(session, side, rows) for side in SIDES]
+    window = dt.timedelta(microseconds=join.window_us)
+    pairs = cf.window_join(*tables, where=WHERE[join.kind], time="ts", window=window, engine=cf.Local())
+    return _digest_of(pairs["id"].to_numpy(), pairs["id_right"].to_numpy())
 
 
-def expected_rows(rows: int) -> Check:
+def expected_rows(rows: int) -> PairDigest:
     ids = np.arange(rows)
-    return _check_of(ids, ids) + _check_of(ids, ids)
+    return _digest_of(ids, ids) + _digest_of(ids, ids)

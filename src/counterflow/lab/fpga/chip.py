@@ -40,16 +40,10 @@ TABLE_1 = (
 
 
 def weighted_by_area(synthesis: Synthesis) -> Power:
-    """Static losses of the part of the chip that is used: those of the rest are the FPGA's alone (SIGMOD, 6.5)."""
+    """Return the power with the static losses of the used part alone: the rest's are the FPGA's (SIGMOD, 6.5)."""
     return Power(synthesis.dynamic_mw, synthesis.static_mw * synthesis.lut_share)
 
 
 def fifo_share(circuit: Circuit) -> float:
-    """The part of the chip's result FIFOs that a circuit takes; above 1 it does not fit."""
+    """Return the part of the chip's result FIFOs that a circuit takes; above 1 it does not fit."""
     return circuit.fifos / RESULT_FIFOS
-
-
-def cores_max(fan_in: int) -> int:
-    """The most cores whose FIFOs, with those of their mergers, fit on the chip."""
-    fitting = (n for n in range(RESULT_FIFOS, 0, -1) if fifo_share(Circuit(n, n, n, fan_in=fan_in)) <= 1)
-    return next(fitting)

@@ -19,7 +19,7 @@ BRAM_FIFO_SLOTS = 1024  # a 36 kbit block RAM as a FIFO, at its widest (A.4)
 
 @dataclass(frozen=True)
 class Circuit:
-    """Windows of so many rows, cut into a segment for each core; FIFOs and mergers for the results.
+    """Two windows, in rows, cut into a segment for each core; FIFOs and mergers for the results.
 
     `admission` says what may be shifted in at once: a tuple of each stream ("both"), or of one of them ("either").
     `overload` says what a throttle signal does: tuples wait before the chip, new tuples are discarded, or results that
@@ -60,12 +60,12 @@ class Circuit:
 
     @property
     def cycles_per_tuple(self) -> int:
-        """Of one scan: max(⌈W_R/n⌉, ⌈W_S/n⌉), less with several evaluators (A.2)."""
+        """The cycles of one scan: max(⌈W_R/n⌉, ⌈W_S/n⌉), less with several evaluators (A.2)."""
         return -(-max(self.segment_rows) // self.evaluators)
 
     @property
     def tuples_per_s(self) -> float:
-        """The throughput formula (A.5): of each stream if both are admitted at once, otherwise of both together."""
+        """The throughput by the formula (A.5): each stream's if both are admitted at once, otherwise both streams'."""
         return self.clock_hz / self.cycles_per_tuple
 
     @property
@@ -94,7 +94,7 @@ class Circuit:
         return sum(self.levels)
 
     def segments(self) -> tuple[list[int], list[int]]:
-        """Borders of the segments in each shift register, from its entry: core k has rows [k] to [k + 1].
+        """Return the segments' borders in each shift register, from its entry: core k has rows [k] to [k + 1].
 
         The right stream enters at the last core: there, [k] belongs to the k-th core from the right.
         """

@@ -19,7 +19,7 @@ FIRST_RESULTS = 1024  # room for results at first; doubled when they are more
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CircuitOutcome:
     """What became of all tuples and results. Cycles are those of the cores' clock; -1 is never."""
 
     circuit: Circuit
@@ -47,24 +47,24 @@ class Outcome:
 
     @property
     def input_cycles(self) -> int:
-        """Until the scan of the last tuple that was admitted was over."""
+        """The cycles until the last admitted tuple's scan was over."""
         last = max(self.left_admitted.max(initial=-1), self.right_admitted.max(initial=-1))
         return 0 if last < 0 else int(last) + self.circuit.cycles_per_tuple
 
     @property
     def tuples_per_s(self) -> float:
-        """Admitted: of each stream if both are admitted at once, otherwise of both together (as in the formula)."""
+        """The admitted tuples: each stream's if both are admitted at once, otherwise both's (as in the formula)."""
         admitted = [int((cycles >= 0).sum()) for cycles in (self.left_admitted, self.right_admitted)]
         tuples = max(admitted) if self.circuit.admission == "both" else sum(admitted)
         return tuples * self.circuit.clock_hz / self.input_cycles if tuples else 0.0
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Numbers of left and right tuples, as they left the chip."""
+        """Return the numbers of left and right tuples, as their pairs left the chip."""
         return list(zip(self.left[self.delivered].tolist(), self.right[self.delivered].tolist(), strict=True))
 
 
 def steady(tuples: int, tuples_per_s: float, circuit: Circuit) -> Words:
-    """Arrival cycles of a stream with this rate."""
+    """Return the arrival cycles of a stream with this rate."""
     return (np.arange(tuples) * (circuit.clock_hz / tuples_per_s)).astype(np.int64)
 
 
@@ -76,8 +76,8 @@ def simulate(
     right_arrivals: ArrayLike | None = None,
     *,
     band: int | tuple[int, int] = 0,
-) -> Outcome:
-    """All tuples through the circuit, and what is left in the windows pushed by what it has not met.
+) -> CircuitOutcome:
+    """Send all tuples through the circuit, then push those left in the windows past the ones they have not met.
 
     Keys are 32-bit integers (A.2). A pair matches if its keys differ by at most `band`, or if left minus right is in
     the range `band`; 0 is the papers' equi-join. Arrivals are cycles in ascending order; without them all tuples wait
@@ -97,9 +97,9 @@ def simulate(
     return _outcome(circuit, chip, network, delivered)
 
 
-def _outcome(circuit: Circuit, chip: Chip, network: Network, delivered: Words) -> Outcome:
+def _outcome(circuit: Circuit, chip: Chip, network: Network, delivered: Words) -> CircuitOutcome:
     found = chip.results[: chip.state[c.FOUND]]
-    return Outcome(
+    return CircuitOutcome(
         circuit,
         cycles=int(chip.state[c.CYCLE]),
         throttled_cycles=int(chip.state[c.THROTTLED]),

@@ -65,7 +65,7 @@ class Settings(NamedTuple):
 
 
 class Chip(NamedTuple):
-    """What happens in it; arrays of two rows are for left and right."""
+    """The state of a circuit at work; arrays of two rows are for left and right."""
 
     state: Words
     first: Words  # [side, core]: the first row of the core's segment
@@ -81,7 +81,7 @@ class Chip(NamedTuple):
 
 @inlined
 def due(chip: Chip, side: int) -> bool:
-    """Whether a tuple waits before the chip."""
+    """Say whether a tuple waits before the chip."""
     taken = chip.state[TAKEN + side]
     return bool(taken < chip.tuples[side] and chip.arrivals[side, taken] <= chip.state[CYCLE])
 
@@ -95,7 +95,7 @@ def shift_in(chip: Chip, side: int, tuple_: int) -> None:
 
 @inlined
 def take(chip: Chip, side: int, discard: bool) -> None:
-    """The oldest tuple that waits: into its window, or away."""
+    """Take the oldest tuple that waits into its window, or discard it."""
     taken = chip.state[TAKEN + side]
     if not discard:
         shift_in(chip, side, taken)
@@ -105,7 +105,7 @@ def take(chip: Chip, side: int, discard: bool) -> None:
 
 @compiled
 def make_room(settings: Settings, chip: Chip, network: Network, drop: bool) -> bool:
-    """Whether some core throttles. With `drop`, no core does afterwards: its oldest results are gone."""
+    """Say whether some core throttles. With `drop`, none does afterwards: its oldest results are gone."""
     throttle = False
     held_max = network.entries.shape[1] - settings.reserve
     for core in range(settings.cores):
@@ -120,7 +120,7 @@ def make_room(settings: Settings, chip: Chip, network: Network, drop: bool) -> b
 
 @compiled
 def admit(settings: Settings, chip: Chip, network: Network) -> None:
-    """The admission controller (A.3), when the cores are ready for the next scan."""
+    """Admit tuples for the next scan: the admission controller (A.3)."""
     state = chip.state
     left, right = due(chip, LEFT), due(chip, RIGHT)
     ended = state[TAKEN] == chip.tuples[LEFT] and state[TAKEN + 1] == chip.tuples[RIGHT]
@@ -147,7 +147,7 @@ def admit(settings: Settings, chip: Chip, network: Network) -> None:
 
 @inlined
 def row(chip: Chip, side: int, position: int, before: int) -> int:
-    """What is in a row of a register, as it was `before` shifts."""
+    """Return the tuple that was in this row of a register `before` shifts ago."""
     index = chip.state[SHIFTED + side] - before - 1 - position
     return chip.register[side, index] if index >= 0 else NOT_VALID
 
@@ -165,7 +165,7 @@ def emit(chip: Chip, network: Network, core: int, left: int, right: int) -> None
 
 @inlined
 def compare(settings: Settings, chip: Chip, network: Network, core: int, side: int) -> None:
-    """One cycle of one core: the row that is new on `side` with the next rows of the opposite segment."""
+    """Compare, for one cycle of one core, the row that is new on `side` with the next rows of the opposite segment."""
     new = row(chip, side, chip.first[side, core], 0)
     if new == NOT_VALID:
         return
@@ -183,7 +183,7 @@ def compare(settings: Settings, chip: Chip, network: Network, core: int, side: i
 
 @compiled
 def scan(settings: Settings, chip: Chip, network: Network) -> None:
-    """One cycle of all cores."""
+    """Run one cycle of all cores."""
     state = chip.state
     for side in range(2):
         if state[SCANNING + side] == 1:
@@ -196,7 +196,7 @@ def scan(settings: Settings, chip: Chip, network: Network) -> None:
 
 @inlined
 def collect(settings: Settings, chip: Chip, network: Network, delivered: Words) -> None:
-    """The merging network's clock, as often as it ticks in this cycle of the cores."""
+    """Run the merging network as often as its clock ticks in this cycle of the cores."""
     state = chip.state
     state[MERGE_PHASE] += settings.merge_ticks
     while state[MERGE_PHASE] >= settings.merge_cycles:
@@ -220,7 +220,7 @@ def next_arrival(chip: Chip) -> int:
 
 @compiled
 def run(settings: Settings, chip: Chip, network: Network, delivered: Words) -> bool:
-    """Cycle by cycle until all is delivered; False if the arrays may be too short for the next cycle's results.
+    """Run until all is delivered; return False if the arrays may be too short for the next cycle's results.
 
     FIFOs are read before they are written: a result that is found in this cycle rises from the next one on.
     """

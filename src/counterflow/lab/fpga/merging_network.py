@@ -39,7 +39,7 @@ class Network(NamedTuple):
 
 
 def network_of(levels: list[int], fifo_slots: int) -> Network:
-    """An empty network with so many FIFOs on each level; the inputs of a level's mergers differ by one at most."""
+    """Return an empty network with these FIFOs on each level; a level's mergers differ by at most one input."""
     fifos = sum(levels)
     network = Network(np.zeros((fifos, fifo_slots), np.int64), *(np.zeros(fifos, np.int64) for _ in range(6)))
     below, merger = 0, levels[0]
@@ -54,7 +54,7 @@ def network_of(levels: list[int], fifo_slots: int) -> Network:
 
 @inlined
 def push(network: Network, fifo: int, entry: int) -> bool:
-    """False where there is no room."""
+    """Append an entry; return False where there is no room."""
     slots = network.entries.shape[1]
     if network.held[fifo] == slots:
         return False
@@ -66,7 +66,7 @@ def push(network: Network, fifo: int, entry: int) -> bool:
 
 @inlined
 def pop(network: Network, fifo: int) -> int:
-    """The oldest entry, or NOTHING."""
+    """Remove and return the oldest entry, or return NOTHING."""
     if network.held[fifo] == 0:
         return NOTHING
     entry: int = network.entries[fifo, network.head[fifo]]
@@ -77,7 +77,7 @@ def pop(network: Network, fifo: int) -> int:
 
 @compiled
 def arbitrate(network: Network, merger: int) -> int:
-    """The input whose turn it is, or NOTHING where none has an entry."""
+    """Return the input whose turn it is, or NOTHING where none has an entry."""
     inputs, first = network.inputs[merger], network.token[merger]
     for turn in range(inputs):
         chosen = (first + turn) % inputs
@@ -90,7 +90,7 @@ def arbitrate(network: Network, merger: int) -> int:
 
 @compiled
 def merge(network: Network) -> int:
-    """One clock of the whole network; what comes out at the top, or NOTHING.
+    """Run one clock of the whole network, and return what comes out at the top, or NOTHING.
 
     From the top down, so that all mergers see what was there when the clock ticked: an entry rises one level, and a
     full FIFO that delivers also accepts.

@@ -14,7 +14,7 @@ import numpy as np
 
 from counterflow.lab.fpga.chip import TABLE_1, fifo_share, weighted_by_area
 from counterflow.lab.fpga.circuit import Circuit, Overload
-from counterflow.lab.fpga.clocked_circuit import Outcome, simulate, steady
+from counterflow.lab.fpga.clocked_circuit import CircuitOutcome, simulate, steady
 
 Row = dict[str, Any]
 
@@ -27,17 +27,18 @@ PAPER_TABLE_2_MW = {1: (100, 68, 168), 2: (64, 69, 133), 5: (62, 88, 150), 10: (
 PAPER_FIGURE_13 = {100: "the highest clock frequency", 150: "a lower throughput than with 100 cores"}  # A.5
 
 
-def saturated(circuit: Circuit, tuples: int, values: int) -> Outcome:
-    """All tuples wait before the chip; keys are uniform over so many values."""
+def saturated(circuit: Circuit, tuples: int, values: int) -> CircuitOutcome:
+    """Simulate tuples that all wait before the chip, with keys uniform over `values` values."""
     keys = np.random.default_rng(SEED).integers(0, values, (2, tuples))
     return simulate(circuit, keys[0], keys[1])
 
 
 def figure_18(cores: Sequence[int] = (1, 25, 50, 75, 100, 125, 150, 175, 200), fan_in: int = 7) -> list[Row]:
-    """Segments of 8 rows a core and window (SIGMOD; Figure 10 of the first report): the load of a core stays the same.
+    """Return rows for segments of 8 rows a core and window (SIGMOD; Figure 10 of the first report).
 
-    The papers plot the clock. The model says what it is good for, and how much of the chip the result FIFOs take. Of
-    the papers' fan-ins (2 to 8) only 7 and 8 let 200 cores fit, and only 7 takes more than 96 % of the FIFOs for them.
+    A core's load stays the same. The papers plot the clock; the model says what it is good for, and how much of the
+    chip the result FIFOs take. With fan-ins from 2 to 8, as in the papers, 200 cores fit with 7 and 8 only, and only 7
+    takes more than 96 % of the FIFOs for them.
     """
     rows = []
     for n in cores:
@@ -61,7 +62,7 @@ def figure_18(cores: Sequence[int] = (1, 25, 50, 75, 100, 125, 150, 175, 200), f
 
 
 def figure_13(cores: Sequence[int] = (1, 2, 5, 10, 20, 50, 100, 150, 200), clock_hz: int = 150_000_000) -> list[Row]:
-    """Windows of 1,000 rows on more and more cores (first report, A.5).
+    """Return rows for windows of 1,000 rows on more and more cores (first report, A.5).
 
     The clocks are in the figure alone, so throughput is at one clock, an assumption, for all numbers of cores;
     `clock_as_good_as_100_cores` is the part of the 100 cores' clock that gives the 100 cores' throughput.
@@ -88,7 +89,7 @@ def figure_13(cores: Sequence[int] = (1, 2, 5, 10, 20, 50, 100, 150, 200), clock
 
 
 def table_1() -> list[Row]:
-    """Windows of 100 rows, 500 ktuples/s: which clock is needed, and the power that was measured (SIGMOD, 6.5)."""
+    """Return the clock that windows of 100 rows need at 500 ktuples/s, and the measured power (SIGMOD, 6.5)."""
     rows = []
     for given in TABLE_1:
         circuit = Circuit(given.cores, 100, 100, clock_hz=given.clock_hz, merge_clock_hz=given.clock_hz)
@@ -111,7 +112,7 @@ def table_1() -> list[Row]:
 
 
 def table_2() -> list[Row]:
-    """Power weighted by area: what a chip without unused parts would take (SIGMOD, 6.5)."""
+    """Return the power weighted by area: what a chip without unused parts would take (SIGMOD, 6.5)."""
     rows = []
     for given in TABLE_1:
         power = weighted_by_area(given)
@@ -131,7 +132,7 @@ def table_2() -> list[Row]:
 
 
 def throttling(values: Sequence[int] = (100, 60, 50, 40, 30, 20, 10, 5), tuples: int = 2000) -> list[Row]:
-    """More and more hits, and what each answer to the throttle signal costs (A.3, A.4; the papers have no figure).
+    """Return what each answer to the throttle signal costs with more and more hits (A.3, A.4; no figure there).
 
     20 cores, windows of 200 rows, tuples at the rate of the formula; FIFOs are short, so that it is soon about rates
     and not about buffers.
@@ -162,6 +163,6 @@ def throttling(values: Sequence[int] = (100, 60, 50, 40, 30, 20, 10, 5), tuples:
 
 
 def _cycles_per_tuple(circuit: Circuit) -> float:
-    """Counted, with few hits: a tuple of each stream in so many cycles."""
+    """Return the counted cycles for a tuple of each stream, with few hits."""
     tuples = 50
     return saturated(circuit, tuples, 1_000_000).input_cycles / tuples

@@ -1,1 +1,1 @@
-"""The papers' experiments again: measured on the cores that there are, simulated above, and marked as which."""
+"""The papers' experiments again: measured on the cores there are, simulated above, and marked as either."""

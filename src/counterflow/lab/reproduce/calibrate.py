@@ -16,7 +16,7 @@ from counterflow.cores import usable_cores
 from counterflow.errors import CounterflowError
 from counterflow.lab.bench.benchmark_inputs import Inputs, make_inputs
 from counterflow.lab.bench.latency import quantile
-from counterflow.lab.bench.replay_runs import Kernel, Run
+from counterflow.lab.bench.replay_runs import BareScan, MeasuredJoin
 from counterflow.lab.simulator.timed_join import Costs
 
 MINUTE = 60
@@ -24,17 +24,17 @@ ROWS, SMOKE_ROWS = 200_000, 4_000  # of a measured window
 PAIRS, SMOKE_PAIRS = 4_000, 400
 BATCH = 128
 REPEATS = 5
-RUNNING = 0.05  # of rare tuples: those whose threads had a core; the median is a wait for one where others work too
+RUNNING = 0.05  # share of rare tuples whose threads surely had a core: the median is a wait for one on a busy machine
 NO_VECTORS = {"NUMBA_LOOP_VECTORIZE": "0", "NUMBA_SLP_VECTORIZE": "0"}
 
 
 def comparison_ns(nodes: int, tuples_per_s: float, window_s: float) -> float:
-    """Of a rate of each stream that these nodes sustain with both windows of so many seconds, all busy comparing."""
+    """Return the nanoseconds one comparison takes, given each stream's rate that `nodes` busy nodes sustain."""
     return nodes * 1e9 / (2 * tuples_per_s**2 * window_s)
 
 
 def ideal_rate(nodes: int, window_s: float, costs: Costs) -> float:
-    """Tuples a second of each stream, if nodes do nothing but compare: it grows with the square root of the nodes."""
+    """Return the tuples a second of each stream if nodes do nothing but compare: it grows as the root of the nodes."""
     return float((nodes * 1e9 / (2 * costs.comparison * window_s)) ** 0.5)
 
 
@@ -66,8 +66,8 @@ def _inputs(smoke: bool) -> Inputs:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A run on real threads: a nested loop of one of the algorithms, or a merge join."""
+class ThreadedCase:
+    """A join to be measured on real threads: a nested loop of one of the algorithms, or a merge join."""
 
     algorithm: str
     workers: int
@@ -75,17 +75,19 @@ class Case:
     ordered: bool = True
 
 
-_MEASURED: dict[tuple[Case, bool], float] = {}
+_MEASURED: dict[tuple[ThreadedCase, bool], float] = {}
 
 
-def measured(cases: list[Case], smoke: bool) -> list[float]:
-    """Comparisons a second, the best of some runs in turns; of a merge join, as many as a scan had made."""
+def measured(cases: list[ThreadedCase], smoke: bool) -> list[float]:
+    """Return comparisons a second, the best of some runs in turns; a merge join counts as many as a scan makes."""
     rows, pairs = (SMOKE_ROWS, SMOKE_PAIRS) if smoke else (ROWS, PAIRS)
     missing = [case for case in cases if (case, smoke) not in _MEASURED]
     for _ in range(1 if smoke else REPEATS):
         for case in missing:
             batch = 2 * BATCH if case.algorithm == "handshake" else BATCH
-            run = Run(case.algorithm, case.workers, _inputs(smoke), rows, pairs, batch, case.access, case.ordered)
+            run = MeasuredJoin(
+                case.algorithm, case.workers, _inputs(smoke), rows, pairs, batch, case.access, case.ordered
+            )
             row = run.take()
             if not row["verified"]:
                 raise CounterflowError(f"wrong pairs: {case}")
@@ -94,31 +96,34 @@ def measured(cases: list[Case], smoke: bool) -> list[float]:
     return [_MEASURED[case, smoke] for case in cases]
 
 
-def measured_rates(cases: list[Case], window_s: float, smoke: bool) -> list[float]:
-    """Tuples a second of each stream that so many comparisons a second sustain: 2 rate (rate window) of them."""
+def measured_rates(cases: list[ThreadedCase], window_s: float, smoke: bool) -> list[float]:
+    """Return the tuples a second of each stream that the cases sustain: rate r needs 2 r (r window) comparisons."""
     return [float((found / (2 * window_s)) ** 0.5) for found in measured(cases, smoke)]
 
 
 def real_cores() -> list[int]:
-    """How many workers can be measured, each with a core of its own."""
+    """Return the numbers of workers that can be measured, each with a core of its own."""
     return [n for n in (1, 2, 4, 8, 16, 32) if n <= len(usable_cores())]
 
 
 @cache
 def _overheads(smoke: bool) -> Costs:
-    """Tuples and steps, from an index; a hop, from a rare tuple; the best of some runs, as other work adds to all."""
+    """Return a tuple's and a step's cost from an index, a hop's from a rare tuple: the best of some runs each."""
     window, pairs = 2_000, (500 if smoke else 20_000)
     inputs = make_inputs("hash", window + pairs, window)
     turns = range(1 if smoke else REPEATS)
 
     def per_tuple_ns(batch: int) -> float:
         return float(
-            min(1e9 / Run("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"] for _ in turns)
+            min(
+                1e9 / MeasuredJoin("llhj", 1, inputs, window, pairs, batch, "auto").take()["tuples_per_s"]
+                for _ in turns
+            )
         )
 
     def latency_ns() -> float:
         cores, tuples = len(usable_cores()), min(pairs, 2_000)
-        run = Run("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
+        run = MeasuredJoin("llhj", cores, inputs, window, tuples, 1, "auto", rate=10_000)
         run.take()
         return quantile(run.histogram, RUNNING)
 
@@ -129,26 +134,26 @@ def _overheads(smoke: bool) -> Costs:
 
 
 def this_machine(smoke: bool, algorithm: str = "llhj") -> Costs:
-    """With the comparison of this algorithm's nested loop on one core."""
-    return replace(_overheads(smoke), comparison=1e9 / measured([Case(algorithm, 1)], smoke)[0])
+    """Return this machine's costs, with the comparison of the algorithm's nested loop on one core."""
+    return replace(_overheads(smoke), comparison=1e9 / measured([ThreadedCase(algorithm, 1)], smoke)[0])
 
 
 def gain_of_vectors(smoke: bool) -> float:
-    """How many times the comparisons of a scan without vector instructions; both measured in turns."""
+    """Return how many times the comparisons of a plain scan vector instructions make; both measured in turns."""
     before = kernel_comparison_ns(smoke)
     plain = scalar_comparison_ns(smoke)
     return plain / min(before, kernel_comparison_ns(smoke))
 
 
 def kernel_comparison_ns(smoke: bool = False) -> float:
-    """The bare scan on one core."""
+    """Return the nanoseconds of a comparison in the bare scan on one core."""
     rows = SMOKE_ROWS if smoke else ROWS
-    kernel = Kernel(make_inputs("band", rows + 256, rows), rows, 1)
+    kernel = BareScan(make_inputs("band", rows + 256, rows), rows, 1)
     return 1e9 / max(kernel.measure() for _ in range(2 * REPEATS))
 
 
 def scalar_comparison_ns(smoke: bool) -> float:
-    """The same, compiled without vector instructions, in a process of its own."""
+    """Return the same, compiled without vector instructions, in a process of its own."""
     environment = {**os.environ, **NO_VECTORS}
     command = [sys.executable, "-m", "counterflow.lab.reproduce.calibrate", *(["--smoke"] if smoke else [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

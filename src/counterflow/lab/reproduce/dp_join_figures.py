@@ -12,7 +12,7 @@ from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.figure import Curve, Deviation, Figure
 from counterflow.lab.reproduce.timed_streams import best, measured_in_turns, ratios, simulate_streams, steady
 from counterflow.lab.simulator.timed_join import Costs, Timed
-from counterflow.plan.model import Load, scan_latency_s, utilisation
+from counterflow.plan.model import Layout, Load, offered_results, scan_latency_s, utilisation
 
 PAPER = "DP-Join"
 HIT_RATE = 3.6e-6  # Section IV-A
@@ -24,7 +24,6 @@ COSTS = Costs(comparison=COMPARISON_S * 1e9)
 # Section IV-B: with one worker DP-Join's code is better by 24 percent than that of handshake join.
 HANDSHAKE_COSTS = replace(COSTS, comparison=1.24 * COSTS.comparison)
 
-Layout = tuple[int, int]
 LINEAR, RECTANGULAR, SQUARE = "linear", "rectangular", "square"
 
 
@@ -40,7 +39,7 @@ def run_layout(
     costs: Costs = COSTS,
     at_once: bool = False,
 ) -> Timed:
-    """One tuple is one message, as in the paper."""
+    """Simulate DP-Join; one tuple is one message, as in the paper."""
     streams = steady(rates, windows_s, tuples)
     workers = layout[0] * layout[1]
     return simulate_streams(
@@ -85,7 +84,7 @@ def figure_4(smoke: bool, note: Note) -> Figure:
     curves += [
         _curve("handshake join, 24 % slower code", "simulated", handshake),
         Curve("Expressions 3 and 4", "model", [*map(float, counts)],
-              [min(offered, n * HIT_RATE / COMPARISON_S) for n in counts]),
+              [min(offered, offered_results(n, COMPARISON_S, HIT_RATE)) for n in counts]),
         Curve("least workers that suffice", "paper", [*map(float, told.values())], [9526.0] * 3),
     ]  # fmt: skip
     reached = max(max(at.values()) for at in found.values() if at)
@@ -153,7 +152,7 @@ def figure_5(smoke: bool, note: Note) -> Figure:
 
 
 def sustained(comparisons_per_s: float, window_s: float) -> float:
-    """The rate of each stream at which windows of so many seconds need just as many comparisons."""
+    """Return the rate of each stream at which windows of `window_s` seconds need just these comparisons."""
     return float((comparisons_per_s / (2 * window_s)) ** 0.5)
 
 
@@ -228,7 +227,7 @@ LAYOUTS += [(2, 3), (2, 4), (2, 5), (2, 6), (3, 5), (2, 8), (2, 2), (3, 3), (4, 
 def latencies(
     rates: tuple[float, float], windows_s: tuple[float, float], smoke: bool, note: Note, layouts: list[Layout]
 ) -> dict[Layout, float]:
-    """Milliseconds on average, where the workers suffice."""
+    """Return average milliseconds by layout, where the workers suffice."""
     found = {}
     load = load_of(rates, windows_s)
     for layout in layouts:

@@ -16,7 +16,7 @@ LINES = {"measured": "-", "simulated": "--", "paper": "", "model": ":"}
 
 @dataclass(frozen=True)
 class Curve:
-    """`source`: measured on this machine, simulated under the virtual clock, in the paper's text, or a formula."""
+    """A line of a figure: measured here, simulated under the virtual clock, from the paper's text, or a formula's."""
 
     name: str
     source: Source
@@ -38,16 +38,17 @@ class Deviation:
 
 
 def judged(checks: dict[str, bool], text: str) -> str:
-    """A verdict that begins with what the checks say."""
+    """Return a verdict that begins with what the checks say."""
     failed = [what for what, held in checks.items() if not held]
     return f"Does not agree ({'; '.join(failed)}): {text}" if failed else f"Agrees in what is checked: {text}"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`verdict`: what agrees with the paper, what does not, and why. `rows`: a table instead of, or beside, curves.
+    """A figure or table of a paper, made again.
 
-    `checks`: what the figure must show, by a sentence, and whether it does.
+    `verdict` says what agrees with the paper, what does not, and why; `rows` is a table instead of, or beside, curves;
+    `checks` tells, for each sentence on what the figure must show, whether it does.
     """
 
     name: str  # as on the command line: llhj-17
@@ -81,7 +82,7 @@ class Figure:
         }
 
     def write(self, folder: Path) -> None:
-        """NAME.json, and NAME.png and NAME.svg if there are curves."""
+        """Write NAME.json, and NAME.png and NAME.svg if there are curves."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.name}.json").write_text(json.dumps(self.as_json(), indent=1, default=float))
         if self.curves:
@@ -98,7 +99,7 @@ class Figure:
                 curve.x,
                 curve.y,
                 marker=MARKERS[curve.source] if len(curve.x) <= 40 else "",
-                markersize=8 if paper else max(9 - i, 4),  # of curves on top of each other all are seen
+                markersize=8 if paper else max(9 - i, 4),  # so that curves on top of each other are all seen
                 markerfacecolor="none" if curve.source == "simulated" else None,
                 markeredgewidth=1.6,
                 linestyle="" if self.x_names else LINES[curve.source],

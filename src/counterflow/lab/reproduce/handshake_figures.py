@@ -10,7 +10,7 @@ from counterflow.lab.reproduce.calibrate import (
     MINUTE,
     NEHALEM_MERGE,
     OPTERON,
-    Case,
+    ThreadedCase,
     gain_of_vectors,
     ideal_rate,
     measured,
@@ -29,7 +29,7 @@ CORES = [4, 8, 16, 24, 32, 44]
 
 
 def scaling(name: str, cores: list[int], window_s: float, costs: Costs, smoke: bool, note: Note) -> Curve:
-    """What handshake join sustains with these costs, simulated."""
+    """Return the simulated rates that handshake join sustains with these costs."""
     rates = []
     for n in cores:
         note(f"{name}, {n} nodes")
@@ -46,7 +46,7 @@ def figure_15(smoke: bool, note: Note) -> Figure:
     cores = [n for n in (CORES[:2] if smoke else CORES) if n > workers[-1]]
     curves = [
         Curve("vectors", "measured", [float(n) for n in workers], measured_rates(
-            [Case("handshake", n) for n in workers], window_s, smoke)),
+            [ThreadedCase("handshake", n) for n in workers], window_s, smoke)),
         scaling("vectors", cores, window_s, costs, smoke, note),
         Curve("no vectors, from the ratio of the scans", "model", [1.0], [ideal_rate(1, window_s, plain)]),
         scaling("no vectors", cores, window_s, plain, smoke, note),
@@ -97,7 +97,7 @@ def figure_9(smoke: bool, note: Note) -> Figure:
     cores = [2, 4] if smoke else [1, 2, 4, 8, 16, 32]
     more = [n for n in cores if n > workers[-1]]
     note("scan and merge join on this machine")
-    cases = {access: [Case("handshake", n, access) for n in workers] for access in ("scan", "merge")}
+    cases = {access: [ThreadedCase("handshake", n, access) for n in workers] for access in ("scan", "merge")}
     found = measured([*cases["scan"], *cases["merge"]], smoke)
     gain = found[len(workers)] / found[0]
     costs = this_machine(smoke, "handshake")

@@ -1,6 +1,6 @@
 """Low-latency handshake join (Roy, Teubner and Gemulla, VLDB 2014): Figures 5 and 17 to 21, Table 2.
 
-The papers give rates of each stream; so do these figures. At 3,333 tuples/s of a stream (7.3.1: 4 tuples every 1.2 ms).
+Rates are those of each stream, as in the papers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import cache
 import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import DOMAIN, make_inputs
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note
 from counterflow.lab.reproduce import calibrate
 from counterflow.lab.reproduce.calibrate import (
     MINUTE,
     OPTERON,
     OPTERON_EQUALITY,
-    Case,
+    ThreadedCase,
     ideal_rate,
     measured_rates,
     real_cores,
@@ -31,16 +31,16 @@ from counterflow.windows.vectors import Array
 
 PAPER = "Roy, Teubner, Gemulla: Low-Latency Handshake Join, VLDB 2014"
 WINDOW_S = 15 * MINUTE
-RATE = 4 / 0.0012  # tuples/s of a stream in Figures 5, 19 and 20 (7.3.1)
+RATE = 4 / 0.0012  # tuples/s of a stream in Figures 5, 19 and 20: 4 tuples every 1.2 ms (7.3.1)
 WINDOWS_S = ((200, 200), (100, 200))  # the configurations of Figures 5 and 19; the second from its bound, 66.6 s
 PAPER_BOUND_S = {(200, 200): 100.0, (100, 200): 66.6}
 NODES = 40
 HIT_RATE = 250_000  # comparisons for a result
-BELOW_MOST = 0.95  # of the rate at which nodes do nothing but compare: where latency and buffers are looked at
+BELOW_MOST = 0.95  # latency and buffers are taken at this share of the rate at which nodes only compare
 
 
 def bound_s(left: float, right: float) -> float:
-    """Equation 8: how old the later tuple may be when handshake join finds a pair."""
+    """Return how old the later tuple may be when handshake join finds a pair (Equation 8)."""
     return left * right / (left + right)
 
 
@@ -49,7 +49,7 @@ def bound_s(left: float, right: float) -> float:
 
 @cache
 def handshake_over_time(left_s: int, right_s: int, nodes: int, seconds: int, rows: int) -> Timed:
-    """From empty windows on. One tuple for many: `rows` in 200 s; a comparison takes so much longer that load is kept.
+    """Simulate from empty windows on, with `rows` tuples in 200 s: each stands for many, and so do its comparisons.
 
     There are `thinned` times fewer tuples a second, in a window and in a batch; of results there are more.
     """
@@ -63,7 +63,7 @@ def handshake_over_time(left_s: int, right_s: int, nodes: int, seconds: int, row
 
 
 def each_interval(run: Timed, seconds: int, intervals: int) -> tuple[list[float], list[float], list[float]]:
-    """Middle of the interval in which results were found, their average latency, and the highest."""
+    """Return the middles of the intervals that had results, the average latency in each, and the highest."""
     edges = np.linspace(0, seconds, intervals + 1)
     at = np.digitize(run.result_time, edges) - 1
     latency = run.latency
@@ -103,7 +103,7 @@ def figure_5(smoke: bool, note: Note) -> Figure:
 
 
 def expedited(left_s: float, right_s: float, batch: int, tuples: int, nodes: int, rate: float = RATE) -> Timed:
-    """LLHJ with full windows of so many seconds; the driver hands on `batch` tuples of each stream at once.
+    """Simulate LLHJ with full windows; the driver hands on `batch` tuples of each stream at once.
 
     Nodes take fewer at a time, so that results come out while a batch is worked on, as they do in the paper's code.
     """
@@ -114,7 +114,7 @@ def expedited(left_s: float, right_s: float, batch: int, tuples: int, nodes: int
 
 
 def over_time(windows: tuple[int, int], batch: int, smoke: bool, note: Note) -> tuple[list[float], list[Timed]]:
-    """Stretches of some hundred milliseconds at several times after the start, windows as full as they are then."""
+    """Simulate some hundred milliseconds at several times after the start, with windows as full as they are then."""
     times = [20.0, 250.0] if smoke else [5.0, 25.0, 50.0, 100.0, 150.0, 200.0, 250.0]
     runs = []
     for at in times:
@@ -124,12 +124,12 @@ def over_time(windows: tuple[int, int], batch: int, smoke: bool, note: Note) -> 
 
 
 def filling_s(batch: int) -> float:
-    """How long a tuple waits on average until the batches of both streams are full; the last does not wait."""
+    """Return how long a tuple waits on average until both streams' batches are full; the last does not wait."""
     return (2 * batch - 1) / 2 / (2 * RATE)
 
 
 def latency_curves(name: str, times: list[float], runs: list[Timed]) -> list[Curve]:
-    """Average and highest, in milliseconds."""
+    """Return curves of the average and the highest latency, in milliseconds."""
     return [
         Curve(f"{name}: average", "simulated", times, [1e3 * float(run.latency.mean()) for run in runs]),
         Curve(f"{name}: highest", "simulated", times, [1e3 * float(run.latency.max()) for run in runs]),
@@ -188,7 +188,7 @@ def figure_20(smoke: bool, note: Note) -> Figure:
 
 @cache
 def at_high_rate(nodes: int, tuples: int) -> Timed:
-    """LLHJ near its highest rate, windows of 15 minutes, batches of 64, each tuple with as many partners as it has."""
+    """Simulate LLHJ near its highest rate: windows of 15 minutes, batches of 64, a tuple's partners as they are."""
     rate = BELOW_MOST * ideal_rate(nodes, WINDOW_S, OPTERON)
     stands_for = max(1.0, rate * WINDOW_S / SIMULATED_ROWS)
     return simulate(
@@ -198,7 +198,7 @@ def at_high_rate(nodes: int, tuples: int) -> Timed:
 
 
 def average_handshake_s(nodes: int, rows: int) -> float:
-    """Average latency of handshake join with full windows of 15 minutes, near its highest rate; thinned as above."""
+    """Return handshake join's average latency with full windows of 15 minutes, near its highest rate; thinned."""
     thinned = BELOW_MOST * ideal_rate(nodes, WINDOW_S, OPTERON) * WINDOW_S / rows
     costs = replace(OPTERON, comparison=OPTERON.comparison * thinned**2, result=0)
     run = simulate(
@@ -253,7 +253,7 @@ def figure_18(smoke: bool, note: Note) -> Figure:
 
 
 def buffered(run: Timed) -> int:
-    """Results that wait in a sorting operator, at most: found, but not yet below a mark."""
+    """Return the most results that wait in a sorting operator: found, but not yet below a mark."""
     first = len(run.due) - 1 - run.tuples
     found = np.sort(run.result_rank)
     marks = np.maximum.accumulate(np.maximum(run.mark_rank, first))
@@ -294,7 +294,7 @@ def figure_21(smoke: bool, note: Note) -> Figure:
 
 @cache
 def rate_of(algorithm: str, nodes: int, here: bool, smoke: bool, punctuated: bool = False) -> Rate:
-    """With the Opteron's costs or with those of this machine; a punctuation is one more message in every step."""
+    """Return the rate with the Opteron's costs or this machine's; a punctuation is one more message in every step."""
     costs = calibrate.this_machine(smoke) if here else OPTERON
     if punctuated:
         costs = replace(costs, step=costs.step + costs.message)
@@ -318,7 +318,7 @@ def figure_17(smoke: bool, note: Note) -> Figure:
     note("measured on this machine")
     workers = real_cores()
     x = [float(n) for n in workers]
-    cases = [Case("llhj", n, ordered=ordered) for ordered in (False, True) for n in workers]
+    cases = [ThreadedCase("llhj", n, ordered=ordered) for ordered in (False, True) for n in workers]
     rates = measured_rates(cases, WINDOW_S, smoke)
     ours, ours_marked = rates[: len(workers)], rates[len(workers) :]
     here = curve("LLHJ, this machine", "llhj", [n for n in many if n > workers[-1]], here=True)
@@ -371,9 +371,9 @@ def table_2(smoke: bool, note: Note) -> Figure:
     note("the hash index on this machine")
     rows, pairs = (2_000, 2_000) if smoke else (1_000_000, 300_000)
     inputs = make_inputs("hash", rows + pairs, rows)
-    taken = [Run("llhj", workers, inputs, rows, pairs, 64, "auto").take() for _ in range(1 if smoke else 2)]
+    taken = [MeasuredJoin("llhj", workers, inputs, rows, pairs, 64, "auto").take() for _ in range(1 if smoke else 2)]
     indexed = max(row["tuples_per_s"] for row in taken) / 2
-    scanned = measured_rates([Case("llhj", workers)], WINDOW_S, smoke)[0]
+    scanned = measured_rates([ThreadedCase("llhj", workers)], WINDOW_S, smoke)[0]
     paper = {"handshake join": 5125.0, "LLHJ": 5117.0, "LLHJ with index": 225_234.0}
     checks = {
         "handshake join and LLHJ are alike, within 10 %": abs(old.tuples_per_s / new.tuples_per_s - 1) < 0.1,

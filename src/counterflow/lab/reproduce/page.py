@@ -31,7 +31,7 @@ ul.checks { list-style: none; padding-left: 0; } nav li { margin: .15rem 0; }
 
 
 def write_page(figures: list[Figure], heading: dict[str, Any], folder: Path) -> Path:
-    """`index.html` beside the figures; `heading`: machine, versions and date, as at the top of a benchmark's report."""
+    """Write `index.html` beside the figures; `heading` is that of a benchmark's report: machine, versions, date."""
     machine = heading["machine"]
     held = sum(figure.holds for figure in figures)
     small = "<p><strong>Made with --smoke: sizes are tiny, and the figures say nothing.</strong></p>"
@@ -79,7 +79,7 @@ def _deviations(figure: Figure) -> str:
 
 
 def _parts(figure: Figure) -> str:
-    """Measured: these curves. Simulated: those."""
+    """Return which curves are measured, simulated, a model's or the paper's."""
     found = []
     for source in figure.sources:
         names = dict.fromkeys(curve.name for curve in figure.curves if curve.source == source)

@@ -23,7 +23,7 @@ FIGURES: dict[str, Callable[[bool, Note], Figure]] = {
 
 
 def chosen(names: list[str]) -> list[str]:
-    """The figures asked for; all, if none is."""
+    """Return the figures asked for; all, if none is."""
     for name in names:
         if name not in FIGURES:
             known = list(FIGURES)

@@ -13,7 +13,7 @@ import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import make_inputs
 from counterflow.lab.bench.ordered_inputs import RATES, STREAMS
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.figure import Curve, Deviation, Figure
 from counterflow.lab.reproduce.timed_streams import Streams, best, measured_in_turns, ratios, simulate_streams, steady
@@ -44,12 +44,12 @@ S2 = System("S2, 16 cores", 16, Costs(comparison=16e9 / 1.4e9), 1.4e9, (3000, 21
 
 
 def tuples_per_s(comparisons_per_s: float, window_s: float) -> float:
-    """Of both streams: T = sqrt(C / (2 WS)) each (Section VI, bounds of expected results)."""
+    """Return both streams' rate: T = sqrt(C / (2 WS)) each (Section VI, bounds of expected results)."""
     return 2 * float((comparisons_per_s / (2 * window_s)) ** 0.5)
 
 
 def saturated(algorithm: str, nodes: int, system: System, window_s: float, tuples: int, batch: int = 1) -> Timed:
-    """Tuples as fast as they are taken, with windows as large as they are at the rate that is expected."""
+    """Simulate tuples as fast as they are taken, with windows as large as at the expected rate."""
     rate = tuples_per_s(nodes * 1e9 / system.costs.comparison, window_s) / 2
     streams = steady((rate, rate), (window_s, window_s), tuples)
     return simulate_streams(algorithm, nodes, streams, system.costs, batch=batch, at_once=True, hit_rate=HIT_RATE)
@@ -189,7 +189,7 @@ def figure_7(smoke: bool, note: Note) -> Figure:
 
 
 def latencies_ms(run: Timed, nodes: int) -> tuple[float, float, float]:
-    """On average: until a result is found; until nothing before it is missing; and by the paper's rule."""
+    """Return the average times until a result is found, until none before it is missing, and by the paper's rule."""
     marks = np.maximum.accumulate(run.mark_rank)
     known = np.searchsorted(marks, run.result_rank, "right")
     told = known < len(marks)
@@ -212,18 +212,20 @@ def latencies_ms(run: Timed, nodes: int) -> tuple[float, float, float]:
 
 
 def _gate_rate(workers: int, smoke: bool, note: Note) -> float:
-    """Tuples a second through a join whose windows are next to nothing."""
+    """Return the tuples a second through a join whose windows are next to nothing."""
     note(f"scalejoin-7: the gates on {workers} threads of this machine")
     window, pairs = 64, 1_000 if smoke else 300_000
     inputs = make_inputs("band", window + pairs, window)
-    runs = [Run("scalejoin", workers, inputs, window, pairs, 64, "scan").take() for _ in range(1 if smoke else 3)]
+    runs = [
+        MeasuredJoin("scalejoin", workers, inputs, window, pairs, 64, "scan").take() for _ in range(1 if smoke else 3)
+    ]
     assert all(run["verified"] for run in runs), runs
     return float(max(run["tuples_per_s"] for run in runs))
 
 
 # --- Figure 8: streams of changing rates
 
-THINNED = 10  # of so many tuples of a stream one comes, and stands for all: comparisons are a hundredth
+THINNED = 10  # one tuple comes for this many of a stream, and stands for all: comparisons are a hundredth
 SECONDS, WINDOW_S, EVERY_S = 300.0, 300.0, 10.0
 Rate = Callable[[Array], Array]  # of the time in seconds
 
@@ -252,7 +254,7 @@ CASES: dict[str, tuple[int, list[Rate], list[Rate], float]] = {
 
 
 def arrivals(rates: list[Rate], seconds: float) -> Array:
-    """The tuples of a side's physical streams, at random times, merged; its window is filled before."""
+    """Return a side's arrivals: its physical streams' random times, merged, from those that fill its window on."""
     rng = np.random.default_rng(len(rates))
     clock = np.linspace(-WINDOW_S, seconds, 20_001)
     times = []
@@ -288,7 +290,7 @@ def figure_8(smoke: bool, note: Note) -> Figure:
     inputs = make_inputs("band", window + pairs, window)
     for rates in RATES:
         note(f"scalejoin-8: {rates} rates on 2 threads of this machine")
-        taken = Run("scalejoin", 2, inputs, window, pairs, 128, "scan", rates=rates).take()
+        taken = MeasuredJoin("scalejoin", 2, inputs, window, pairs, 128, "scan", rates=rates).take()
         assert taken["verified"], taken
         rows.append({"rates": f"{rates}, measured here", "streams": f"{len(STREAMS)} and {len(STREAMS)}", "PTs": 2,
                      "deviation of PTs %": 50 * taken["spread"]})  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from counterflow.lab.bench.benchmark_inputs import BAND, Inputs, band_inputs, make_inputs
-from counterflow.lab.bench.replay_runs import Run
+from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row
 from counterflow.lab.reproduce.virtual_runs import SIMULATED_ROWS, square
 from counterflow.lab.simulator.timed_join import Costs, Timed, TimedJoin
@@ -34,7 +34,7 @@ class Streams:
         return int((self.left < 0).sum() + (self.right < 0).sum())
 
     def stamped(self, inputs: Inputs) -> tuple[Batch, Batch]:
-        """Each tuple with the opposite ones that came before it and are in the window; a left one first if at once."""
+        """Return both sides, each tuple with the range of opposite ones that it meets; at equal times left is first."""
         high = np.searchsorted(self.right, self.left, "left") - 1, np.searchsorted(self.left, self.right, "right") - 1
         windows = [window / self.stands_for for window in self.windows_s]
         low = (
@@ -51,7 +51,7 @@ class Streams:
 def steady(
     rates: tuple[float, float], windows_s: tuple[float, float], tuples: int, regular: bool = False, seed: int = 1
 ) -> Streams:
-    """Both streams at constant rates, of random arrivals unless `regular`; `tuples` of both after the windows are full.
+    """Return streams of constant rates, at random times unless `regular`; `tuples` come once the windows are full.
 
     Nothing in the papers' texts says how regular their tuples came.
     """
@@ -81,8 +81,10 @@ def simulate_streams(
     hit_rate: float = 1 / 250_000,
     stops_s: Sequence[float] = (),
 ) -> Timed:
-    """The benchmark join; `at_once`: tuples come as fast as they are taken. What is stored stands for several tuples,
-    so values are drawn from a domain that yields as many results as they all would."""
+    """Simulate the benchmark join; with `at_once`, tuples come as fast as they are taken.
+
+    What is stored stands for several tuples: values are drawn from a domain that yields as many results as all would.
+    """
     stands_for = streams.stands_for
     rows = max(len(streams.left), len(streams.right))
     domain = ((2 * BAND + 1) * 2 * BAND / (hit_rate * stands_for)) ** 0.5
@@ -107,7 +109,7 @@ def simulate_streams(
 
 
 def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> dict[tuple[str, int], list[Row]]:
-    """Algorithms with so many workers, nested loops on real threads: three runs of each, in turns.
+    """Run nested loops of (algorithm, workers) on real threads, three times each, in turns.
 
     On a shared machine a rate may halve within a minute: only runs of one turn can be compared.
     """
@@ -117,18 +119,18 @@ def measured_in_turns(cases: list[tuple[str, int]], smoke: bool, note: Note) -> 
     for turn in range(1 if smoke else 3):
         for algorithm, workers in cases:
             note(f"{algorithm} on {workers} threads of this machine, {turn + 1} of 3")
-            run = Run(algorithm, workers, inputs, window, pairs, 128, "scan").take()
+            run = MeasuredJoin(algorithm, workers, inputs, window, pairs, 128, "scan").take()
             assert run["verified"], run
             taken[algorithm, workers].append(run)
     return taken
 
 
 def best(runs: list[Row]) -> float:
-    """Comparisons a second: other work on the machine only takes away."""
+    """Return the most comparisons a second: other work on the machine only takes away."""
     return float(max(run["comparisons_per_s"] for run in runs))
 
 
 def ratios(runs: list[Row], others: list[Row]) -> tuple[float, float, float]:
-    """Of comparisons a second, turn by turn: the median, the least and the most."""
+    """Return the median, least and most ratio of comparisons a second, turn by turn."""
     found = [run["comparisons_per_s"] / other["comparisons_per_s"] for run, other in zip(runs, others, strict=True)]
     return float(np.median(found)), min(found), max(found)

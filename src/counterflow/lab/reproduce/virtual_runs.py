@@ -1,4 +1,4 @@
-"""Joins under the virtual clock as the papers ran them: the benchmark join, windows of so many tuples or seconds."""
+"""Joins under the virtual clock as the papers ran them: the benchmark join, with windows of tuples or seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIMULATED_ROWS = 20_000  # of a window
 
 @dataclass(frozen=True)
 class Rate:
-    """`tuples_per_s` is of each stream, as in the papers on handshake join."""
+    """What nodes sustain; `tuples_per_s` is each stream's, as in the papers on handshake join."""
 
     tuples_per_s: float
     comparisons_per_s: float
@@ -31,7 +31,7 @@ def inputs_of(rows: int, domain: float = DOMAIN) -> Inputs:
 
 
 def stamped(inputs: Inputs, tuples: int, left_window: int, right_window: int) -> tuple[Batch, Batch]:
-    """Tuples of both streams in turn, with row windows: what each may meet."""
+    """Return both streams, whose tuples take turns, each tuple with the range of rows that it may meet."""
     numbers = np.arange(tuples)
     left = inputs.batch("left", 0, tuples, np.maximum(numbers - right_window, 0), numbers - 1)
     right = inputs.batch("right", 0, tuples, np.maximum(numbers + 1 - left_window, 0), numbers)
@@ -39,7 +39,7 @@ def stamped(inputs: Inputs, tuples: int, left_window: int, right_window: int) ->
 
 
 def square(nodes: int) -> tuple[int, int]:
-    """DP-Join's layout, as square as the nodes allow."""
+    """Return the layout for DP-Join that is as square as the nodes allow."""
     rows = next(m for m in range(isqrt(nodes), 0, -1) if nodes % m == 0)
     return rows, nodes // rows
 
@@ -62,11 +62,11 @@ def simulate(
     in_flight: int = 0,
     stored: int = SIMULATED_ROWS,
 ) -> Timed:
-    """`window` tuples a side, full when it begins unless not `warm`; then `tuples` a side: at a rate, or at once.
+    """Simulate a join: `tuples` of each side come, at a rate or as fast as they are taken; with `warm` to full windows.
 
-    `rate`: tuples a second of both streams together, of which the driver holds back `together` and then hands them on
-    at once; latency counts from the arrival, not from that. What is looked up in an index here is charged as a nested
-    loop. Of large windows `stored` tuples are kept, each of which stands for several and is charged as such.
+    `rate` counts both streams' tuples a second. The driver holds back `together` of them and then hands them on at
+    once; latency counts from the arrival, not from that. What an index finds here is charged as a nested loop. A large
+    window keeps `stored` tuples; each stands for several and is charged as such.
     """
     right_window = window if right_window is None else right_window
     stands_for = max(1, round(max(window, right_window) / stored))
@@ -95,24 +95,10 @@ def simulate(
     return replace(run, comparisons=run.comparisons * stands_for)
 
 
-def sustained_rate(
-    algorithm: str, nodes: int, window_s: float, costs: Costs, *, tuples: int = 2000, **options: object
-) -> tuple[float, Timed]:
-    """Tuples a second of both streams together that n nodes sustain with windows of so many seconds.
-
-    The window's tuples depend on the rate, and the rate on them: a few rounds from a first guess bring them together.
-    """
-    rate = (2 * nodes * 1e9 / (costs.comparison * window_s)) ** 0.5
-    for _ in range(3):
-        run = simulate(algorithm, nodes, max(int(rate / 2 * window_s), 1), tuples, costs, **options)  # type: ignore[arg-type]
-        rate = (rate * run.tuples_per_s) ** 0.5
-    return run.tuples_per_s, run
-
-
 def nested_loop_rate(algorithm: str, nodes: int, window_s: float, costs: Costs, smoke: bool = False) -> Rate:
-    """What n nodes sustain, from one run with windows as they are at the rate of nodes that do nothing but compare.
+    """Return what the nodes sustain, from one run with windows as at the rate of nodes that do nothing but compare.
 
-    From comparisons, not from tuples: after a quick fill handshake join still owes the pairs of what filled it. Few
+    It counts comparisons, not tuples: after a quick fill handshake join still owes the pairs of what filled it. Few
     tuples are in flight: where a stored tuple stands for many, so does one in flight, and they would meet in one node.
     """
     window = int((nodes * 1e9 * window_s / (2 * costs.comparison)) ** 0.5)

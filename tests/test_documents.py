@@ -13,8 +13,8 @@ import pytest
 from counterflow.predicate.forms import FORMS
 from counterflow.predicate.functions import FUNCTIONS
 from counterflow.spec.join_spec import _HOW_ALIASES, How
+from places import ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 

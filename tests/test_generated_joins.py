@@ -25,9 +25,9 @@ from counterflow.reference import window_join as reference_join
 from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from inputs import form_of
+from oracle import HOWS
+from stepped import rows_of
 from streams import THOROUGH
-from test_contract import HOWS
-from test_local_streams import rows_of
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 COUNT = int(os.environ.get("COUNTERFLOW_JOINS") or (20_000 if THOROUGH else 210))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
+from places import PACKAGE, ROOT
 
 # From the bottom up; a module may import from its own layer (its own engine) and from those below.
 LAYERS = [
@@ -113,4 +113,4 @@ def test_files_and_functions_stay_short():
 
 def test_the_limits_are_those_of_the_documents():
     said = f"has at most {FILE_LINES_MAX} lines, a function at most {BODY_LINES_MAX} below its signature and docstring"
-    assert said in (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text()
+    assert said in (ROOT / "CONTRIBUTING.md").read_text()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 import signal
 import stat
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -20,7 +18,8 @@ import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from counterflow.cli import files, main
+from command_line import Screen, call, check, write_inputs
+from counterflow.cli import files
 from counterflow.cli.main import app
 from counterflow.cli.terminal import plain
 from streams import examples
@@ -50,37 +49,7 @@ COMMANDS = functools.cache(typer.main.get_command)
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    csv.write_csv(pa.table({"ts": [0, 10, 20], "x": [1, 5, 9]}), "left.csv")
-    pq.write_table(pa.table({"ts": [1, 12, 50], "a": [2, 5, 9]}), "right.parquet")
-    return "left.csv", "right.parquet"
-
-
-class Screen(io.TextIOWrapper):
-    terminal = False
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-
-def call(*args: str) -> SimpleNamespace:
-    """The command line in this process, and what it prints."""
-    out, err, argv = Screen(io.BytesIO(), "utf-8", errors="surrogateescape"), io.StringIO(), sys.argv
-    sys.argv = ["counterflow", *args]
-    try:
-        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as exited:
-            main()
-    finally:
-        sys.argv = argv
-    out.seek(0)
-    return SimpleNamespace(code=int(exited.value.code or 0), out=out.read(), err=err.getvalue())
-
-
-def check(done: SimpleNamespace) -> None:
-    assert done.code in (0, 1, 2)
-    lines = done.err.splitlines(keepends=True)
-    assert all(line.removesuffix("\n").isprintable() for line in lines)
-    if done.code:
-        assert len(lines) == 1 and lines[0].startswith("error: "), done.err
+    return write_inputs()
 
 
 # --- every option that takes a value

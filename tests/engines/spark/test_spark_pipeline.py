@@ -14,9 +14,10 @@ import pyarrow.dataset as ds
 import counterflow as cf
 from counterflow.engines.spark.java import ensure_java
 from inputs import table_of
+from places import ROOT
 from streams import THOROUGH, cut, write_batches
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "pipeline"
+EXAMPLE = ROOT / "examples" / "pipeline"
 
 
 def rows(first: int, last: int, step: int) -> pa.Table:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 
 from counterflow.protocols.machine import Design
-from counterflow.reference import reference_pairs
-from counterflow.spec.join_spec import build_spec
 from inputs import joins
 from nodes import pairs_by_schedule, pairs_on_threads
+from schedules import EXPLORED, check
 from streams import THOROUGH
 
 ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 # An index of each kind, a scan, texts that compiled code leaves to Python, NULLs that match, and nothing to compile.
 KINDS = ["two bands", "two equalities", "inequality", "null-safe equality", "residual"]
 EXAMPLES = 300 if THOROUGH else 12
-EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]  # a schedule does not become simpler with its seed
 
 
 @st.composite
@@ -57,10 +55,3 @@ def test_any_schedule(algorithm, kind, data, seed):
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_threads(algorithm, kind, data, seed):
     check(pairs_on_threads, data.draw(designs(algorithm, kind)), *data.draw(joins(60, [kind])), seed)
-
-
-def check(join, design, left, right, options, seed):
-    spec = build_spec(left.schema, right.schema, **options)
-    design = Design(**{**vars(design), "nullable": spec.has_null_matches})
-    expected = sorted((le, ri) for le, ri, _ in reference_pairs(spec, left, right))
-    assert join(spec, left, right, design, seed) == expected

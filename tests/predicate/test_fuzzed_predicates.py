@@ -1,7 +1,7 @@
 """Ten thousand predicates, column names and constants that nobody would write, with kernels really compiled.
 
-Each gives the reference's pairs or one clear `CounterflowError` (`tests/fuzzed.py` says what is allowed). A failure
-prints its seed and the command that replays it. All of them take COUNTERFLOW_THOROUGH=1.
+Each gives the reference's pairs or one clear `CounterflowError` (`tests/support/fuzzed.py` says what is allowed). A
+failure prints its seed and the command that replays it. All of them take `--thorough`.
 """
 
 from __future__ import annotations

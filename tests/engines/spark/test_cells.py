@@ -23,8 +23,8 @@ from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import START_S, joins, table_of
+from oracle import HOWS, expected, results
 from streams import examples
-from test_contract import HOWS, expected, results
 
 
 def with_order(table: pa.Table) -> pa.Table:

@@ -34,7 +34,8 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.two_windows import TwoWindows
 from inputs import PREDICATES, windows
 from live import WAIT_SECONDS, wait_until
-from test_local_streams import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
+from places import SUPPORT
+from stepped import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -216,7 +217,7 @@ def endless():
 def test_the_child_ends_with_its_parent(ends):
     script = f"""
         import os, signal, sys, time
-        sys.path[:0] = {[str(Path(__file__).parent)]!r}
+        sys.path[:0] = {[str(Path(__file__).parent), str(SUPPORT)]!r}
         import test_background
         from counterflow.windows.compiled import background
         background.CHILD = test_background.FOREVER

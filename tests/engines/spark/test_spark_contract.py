@@ -17,9 +17,10 @@ from counterflow.engines.spark.routing import pack
 from counterflow.lab.simulator.window_forms import FORMS, ROWS, draw_window
 from counterflow.spec.join_spec import build_spec
 from inputs import BENCHMARK, PREDICATES, SCHEMA, WINDOWS, benchmark_inputs, table_of, window_of
+from oracle import HOWS, expected
+from oracle import results as results_of
+from sentinels import SENTINELS, unique_times, without_sentinels
 from streams import THOROUGH, read_stream, results, run_available, write_batches
-from test_contract import HOWS, expected
-from test_contract import results as results_of
 
 STATIC_WINDOWS = [name for name in WINDOWS if "rows" not in name and name != "mixed"]  # those need different times
 
@@ -105,17 +106,6 @@ def test_streams_out_of_order(spark, tmp_path, window, predicate, layout):
 
 # --- every `how`, row windows, order: what depends on the watermark
 
-SENTINELS = [(3600, 1), (3601, 1), (3602, 1), (3603, 1), (7200, 1)]  # the last one makes the others ready
-
-
-def unique_times(seed: int, rows: int, first_id: int = 0) -> pa.Table:
-    """Rows at different seconds, in a different order, and sentinels that move the watermark beyond them all."""
-    rng = random.Random(seed)
-    seconds = rng.sample(range(rows * 2), rows)
-    data = [(s, rng.choice([None, 0, 1, 2]), rng.randint(-5, 5), 1.0, rng.choice("ab")) for s in seconds]
-    table = table_of([*data, *((s, None, 100, None, None) for s, _ in SENTINELS)])
-    return table.set_column(0, "id", pa.array(range(first_id, first_id + len(table)), pa.int64()))
-
 
 def stream_out(spark, folder, tables, cuts, options, engine):
     """What a streaming query emits, in the order in which it does; results of sentinels are left out."""
@@ -134,10 +124,6 @@ def stream_out(spark, folder, tables, cuts, options, engine):
     )
     query.awaitTermination()
     return without_sentinels(results_of(pa.concat_tables(found), options["how"])), query
-
-
-def without_sentinels(found: list) -> list:
-    return [r for r in found if r[2] < (1_704_067_200 + 3600) * 1_000_000]
 
 
 @pytest.mark.parametrize(

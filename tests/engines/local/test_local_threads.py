@@ -39,7 +39,7 @@ from live import (
     threads_end,  # noqa: F401  runs after each test
     wait_until,
 )
-from test_local_streams import HOWS
+from oracle import HOWS
 
 pytestmark = pytest.mark.timeout(60)
 

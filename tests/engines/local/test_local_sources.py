@@ -42,7 +42,8 @@ from live import (
     threads_end,  # noqa: F401  runs after each test
     wait_until,
 )
-from test_local_streams import HOWS, one_batch, rows_of
+from oracle import HOWS
+from stepped import one_batch, rows_of
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -3,7 +3,7 @@
 Each is joined with numpy, with kernels as plain Python, and with kernels that are really compiled. The answer is the
 reference's, or one `CounterflowError`; anything else is a defect. One seed again:
 
-    ./dev run python tests/fuzzed.py SEED
+    ./dev run python tests/support/fuzzed.py SEED
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def failures(seeds: range, ways: tuple[str, ...]) -> tuple[list[str], Counter[st
         except Exception as error:
             where = Generator(seed).where()
             wrong.append(
-                f"{type(error).__name__}: {error}\n  where {where!r}\n  ./dev run python tests/fuzzed.py {seed}"
+                f"{type(error).__name__}: {error}\n  where {where!r}\n  ./dev run python tests/support/fuzzed.py {seed}"
             )
     return wrong, endings
 

@@ -21,8 +21,8 @@ from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from inputs import joins, table_of, window_of
 from nodes import Pairs, Stepped, feeding, pairs_by_schedule, pairs_on_threads
+from schedules import EXPLORED, check
 from streams import THOROUGH
-from test_protocols import EXPLORED, check
 
 KINDS = ["everything", "two bands", "residual"]  # more results of one tuple than a pool holds; few; unsure ones
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
+from cells import FakeHandle
 from counterflow.engines.spark import hosts
 from counterflow.engines.spark.blobs import from_blob
 from counterflow.engines.spark.cell import sorted_results
@@ -28,9 +29,8 @@ from counterflow.engines.spark.routing import TIE, has_row_windows, pack
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import PREDICATES, form_of, table_of, tables, windows
+from oracle import HOWS, expected, results
 from streams import examples
-from test_cell_operator import FakeHandle
-from test_contract import HOWS, expected, results
 
 START_MS = 1_704_067_200_000
 LAYOUTS = ["auto", "1x1", "2x2", "1x3", "3x1", "home:3", "hash:3"]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
+from cells import Cell
 from counterflow.engines.spark import blobs, hosts, state
 from counterflow.engines.spark.blobs import to_blob
 from counterflow.engines.spark.routing import TIE
@@ -24,7 +25,6 @@ from counterflow.engines.spark.state import Directory, decode_chunk, in_one_orde
 from counterflow.errors import StateError
 from counterflow.spec.join_spec import build_spec
 from inputs import tables
-from test_cell_operator import Cell
 
 JOINS = {
     "inner": dict(window=("2 seconds", "3 seconds")),

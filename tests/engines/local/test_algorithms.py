@@ -16,8 +16,8 @@ import counterflow as cf
 from counterflow.lab.simulator.window_forms import BOUNDED, draw_window
 from counterflow.protocols.machine import Segment
 from inputs import PREDICATES, joins, table_of
+from oracle import HOWS, expected, results
 from streams import THOROUGH
-from test_contract import HOWS, expected, results
 
 ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]

@@ -17,16 +17,17 @@ from pathlib import Path
 import counterflow as cf
 from counterflow.engines.spark.java import ensure_java
 from inputs import SCHEMA, window_of
+from oracle import expected
+from oracle import results as results_of
+from places import SUPPORT
+from sentinels import SENTINELS, unique_times, without_sentinels
 from streams import THOROUGH, read_stream, write_batches
-from test_contract import expected
-from test_contract import results as results_of
-from test_spark_contract import SENTINELS, unique_times, without_sentinels
 
 JOINS = [
     ("hash", dict(where="l.s = r.s AND l.x > r.x", window="duration", how="left", ordered=True)),
     ("2x2", dict(where="abs(l.x - r.x) <= 1", window="asymmetric", how="inner", ordered=False)),
     ("auto", dict(where="l.x < r.x - 4", window="rows", how="anti", ordered=False)),
-][: 3 if THOROUGH else 1]
+]
 
 
 def options_of(join: dict) -> dict:
@@ -39,11 +40,14 @@ def test_connect(tmp_path, connect_port):
         cuts = [0, 3, 17, len(table) - len(SENTINELS), len(table)]
         write_batches(tmp_path / side, [table.slice(a, b - a) for a, b in itertools.pairwise(cuts)])
     ensure_java()
+    joins = JOINS if THOROUGH else JOINS[:1]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, __file__, str(tmp_path), str(len(joins))]
     with open(tmp_path / "log", "w") as log:
-        done = subprocess.run([sys.executable, __file__, str(tmp_path)], env=environment, stdout=log, stderr=log)
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-3000:]
-    for (layout, join), found in zip(JOINS, json.loads((tmp_path / "found").read_text()), strict=True):
+    for (layout, join), found in zip(joins, json.loads((tmp_path / "found").read_text()), strict=True):
         want = without_sentinels(expected(left, right, **options_of(join)))
         got = without_sentinels([tuple(row) for row in found["streaming"]])
         assert len(want) > 5
@@ -54,7 +58,7 @@ def test_connect(tmp_path, connect_port):
         assert sum(cell["state_rows_left"] for cell in found["metrics"]["cells"]) == found["metrics"]["state_rows_left"]
 
 
-def run(folder: Path) -> None:
+def run(folder: Path, joins: int) -> None:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote("local[2]")
@@ -62,7 +66,7 @@ def run(folder: Path) -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     report = []
-    for number, (layout, join) in enumerate(JOINS):
+    for number, (layout, join) in enumerate(JOINS[:joins]):
         frames = [read_stream(spark, folder / side, SCHEMA.empty_table(), "9 minutes") for side in ("left", "right")]
         joined = cf.window_join(*frames, engine=cf.Spark(layout=layout), **options_of(join))
         query = (
@@ -87,4 +91,4 @@ def run(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+    run(Path(sys.argv[1]), int(sys.argv[2]))

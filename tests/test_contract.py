@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
+from effort import examples
 from inputs import PREDICATES, joins, table_of, tables
 from interpreted import SEARCHES, searching
 from oracle import HOWS, expected, results
-from streams import examples
 
 TIME_US = 1_000_000
 

@@ -33,7 +33,15 @@ def snippets(document: Path) -> list[tuple[str, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def needs_spark(document: Path) -> bool:
+    return any("pyspark" in code for code, _ in snippets(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(document, marks=[pytest.mark.spark] * needs_spark(document)) for document in DOCUMENTS],
+    ids=lambda path: path.name,
+)
 def test_snippets(document, request):
     namespace: dict[str, object] = {}
     for code, output in snippets(document):

@@ -75,6 +75,8 @@ def test_join_to_a_file(counterflow, files, tmp_path, output):
     assert written["x"].to_pylist() == [1, 5, 9] and written["a"].to_pylist() == [2, 5, 9]
 
 
+@pytest.mark.slow
+@pytest.mark.spark
 def test_join_on_spark_is_the_same(files, tmp_path):
     for engine in ("local", "spark"):
         options = ["--where", WHERE, "--time", "ts", "--window", "5 seconds", "--engine", engine]
@@ -128,6 +130,8 @@ def test_help_and_version(counterflow):
     assert counterflow("--version").stdout.strip() == f"counterflow {cf.__version__}"
 
 
+@pytest.mark.slow
+@pytest.mark.spark
 def test_demo(tmp_path):
     """The main job, small: live streams on Spark, Parquet out, every pair checked."""
     done = spawn("demo", "--seconds", "3", "--rate", "100", "--layout", "2x1", "-o", tmp_path / "demo", "--json")

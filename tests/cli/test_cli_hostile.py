@@ -22,7 +22,7 @@ from command_line import Screen, call, check, write_inputs
 from counterflow.cli import files
 from counterflow.cli.main import app
 from counterflow.cli.terminal import plain
-from streams import examples
+from effort import examples
 
 WHERE = "abs(l.x - r.a) <= 1"
 ESCAPES = "\x1b[31mred\x1b[0m\x07\x9b2J\u202e"

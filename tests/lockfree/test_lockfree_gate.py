@@ -34,8 +34,8 @@ from counterflow.lockfree.scale_gate import (
 )
 from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import PARK, YIELD, busy, idle, notify, waiter_init, waiter_size
+from effort import examples
 from racing import APART, PLACES, WAITER, line_up, loop, run_together
-from streams import examples
 
 GUARD = -0x5EED
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.predicate.casts import EXACT, cast_value, never_fails
 from counterflow.predicate.types import INTEGER_BITS, SqlType, decimal_type
-from streams import examples
+from effort import examples
 
 EXTREMES: dict[str, list[Any]] = {
     "BOOLEAN": [True, False],

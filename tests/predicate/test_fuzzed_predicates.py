@@ -21,8 +21,8 @@ from counterflow.predicate.forms import FORMS
 from counterflow.predicate.functions import FUNCTIONS
 from counterflow.spec.join_spec import build_spec
 from counterflow.windows.compiled.predicate_source import compile_predicate
+from effort import THOROUGH
 from fuzzed_grammar import INTERNAL, Generator
-from streams import THOROUGH
 
 SEEDS = 10_000
 CHUNK = 50  # seeds that a process is started for: it keeps the machine code of all of them
@@ -84,7 +84,7 @@ def test_broken_texts():
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not THOROUGH, reason="indexes take three times as long to compile as the scan of the other test")
+@pytest.mark.thorough  # indexes take three times as long to compile as the scan of the other test
 def test_whole_joins():
     """Through `window_join`, so with the compiled indexes, too."""
     run(range(300), ("whole",))

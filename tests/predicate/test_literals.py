@@ -19,8 +19,8 @@ from counterflow.predicate import types
 from counterflow.predicate.expression import Column, Literal
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
+from effort import examples
 from interpreted import SEARCHES, searching
-from streams import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 LITERALS = st.one_of(

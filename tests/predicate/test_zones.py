@@ -17,8 +17,8 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
+from effort import THOROUGH, examples
 from interpreted import SEARCHES, searching
-from streams import THOROUGH, examples
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

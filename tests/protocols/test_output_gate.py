@@ -19,10 +19,10 @@ from counterflow.protocols.machine import Design, Outbox
 from counterflow.protocols.output_gate import sort_results
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
+from effort import THOROUGH
 from inputs import joins, table_of, window_of
 from nodes import Pairs, Stepped, feeding, pairs_by_schedule, pairs_on_threads
 from schedules import EXPLORED, check
-from streams import THOROUGH
 
 KINDS = ["everything", "two bands", "residual"]  # more results of one tuple than a pool holds; few; unsure ones
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 from counterflow.protocols.machine import Design
+from effort import THOROUGH
 from inputs import joins
 from nodes import pairs_by_schedule, pairs_on_threads
 from schedules import EXPLORED, check
-from streams import THOROUGH
 
 ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 # An index of each kind, a scan, texts that compiled code leaves to Python, NULLs that match, and nothing to compile.

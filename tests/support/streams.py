@@ -10,13 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
-THOROUGH = bool(os.environ.get("COUNTERFLOW_THOROUGH"))  # more layouts, more kills: see CONTRIBUTING.md
-
-
-def examples(thorough: int) -> int:
-    """How many a property is tried with: a third, unless there is time."""
-    return thorough if THOROUGH else thorough // 3
-
 
 def write_batches(folder: Path, batches: list[pa.Table], first: int = 0) -> None:
     """One file a batch; the modification times say in which order the source takes them."""

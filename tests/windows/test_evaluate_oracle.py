@@ -30,8 +30,8 @@ from counterflow.windows.evaluate import Frame
 from counterflow.windows.evaluate import evaluate as evaluate_vectors
 from counterflow.windows.store import predicate_columns
 from counterflow.windows.vectors import to_python
+from effort import examples
 from interpreted import SEARCHES, searching
-from streams import examples
 
 LOW, HIGH = -(2**63), 2**63 - 1
 FLOATS = [0.0, -0.0, 0.1, 1.0, -1.5, 2.5, 7.0, 1e20, -1e20, math.inf, -math.inf, math.nan]

@@ -22,9 +22,9 @@ from counterflow.windows import pair_buffers as pairs_module
 from counterflow.windows.compiled import compiled_window as window_module
 from counterflow.windows.compiled.compiled_predicate import CompiledPredicate
 from counterflow.windows.store import Batch, WindowStore, predicate_columns
+from effort import examples
 from inputs import PREDICATES, SCHEMA, table_of, tables
 from interpreted import SEARCHES, searching
-from streams import examples
 
 MORE = {
     "hash then band": "l.k = r.k AND abs(l.x - r.x) <= 2",

@@ -15,9 +15,9 @@ from hypothesis import Phase, given, settings
 import counterflow as cf
 from counterflow.lab.simulator.window_forms import BOUNDED, draw_window
 from counterflow.protocols.machine import Segment
+from effort import THOROUGH
 from inputs import PREDICATES, joins, table_of
 from oracle import HOWS, expected, results
-from streams import THOROUGH
 
 ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]

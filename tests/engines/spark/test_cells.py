@@ -22,9 +22,9 @@ from counterflow.engines.spark.ranked import new_cell
 from counterflow.engines.spark.routing import SOURCE, TIE, is_order_sensitive
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
+from effort import examples
 from inputs import START_S, joins, table_of
 from oracle import HOWS, expected, results
-from streams import examples
 
 
 def with_order(table: pa.Table) -> pa.Table:

@@ -14,14 +14,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import counterflow as cf
 from counterflow.engines.spark.java import ensure_java
+from effort import THOROUGH
 from inputs import SCHEMA, window_of
 from oracle import expected
 from oracle import results as results_of
 from places import SUPPORT
 from sentinels import SENTINELS, unique_times, without_sentinels
-from streams import THOROUGH, read_stream, write_batches
+from streams import read_stream, write_batches
 
 JOINS = [
     ("hash", dict(where="l.s = r.s AND l.x > r.x", window="duration", how="left", ordered=True)),
@@ -34,6 +37,7 @@ def options_of(join: dict) -> dict:
     return {**join, "window": window_of(join["window"]), "time": "ts"}
 
 
+@pytest.mark.slow
 def test_connect(tmp_path, connect_port):
     left, right = unique_times(21, 40), unique_times(22, 30)
     for side, table in (("left", left), ("right", right)):

@@ -16,11 +16,12 @@ from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import pack
 from counterflow.lab.simulator.window_forms import FORMS, ROWS, draw_window
 from counterflow.spec.join_spec import build_spec
+from effort import THOROUGH
 from inputs import BENCHMARK, PREDICATES, SCHEMA, WINDOWS, benchmark_inputs, table_of, window_of
 from oracle import HOWS, expected
 from oracle import results as results_of
 from sentinels import SENTINELS, unique_times, without_sentinels
-from streams import THOROUGH, read_stream, results, run_available, write_batches
+from streams import read_stream, results, run_available, write_batches
 
 STATIC_WINDOWS = [name for name in WINDOWS if "rows" not in name and name != "mixed"]  # those need different times
 
@@ -61,7 +62,7 @@ def test_static_every_window(spark, window):
     check_static(spark, random_table(3, 40), random_table(4, 30), window_of(window))
 
 
-@pytest.mark.skipif(not THOROUGH, reason="COUNTERFLOW_THOROUGH=1 tries every form of window on Spark")
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_static_every_form_of_window(spark, form):
     """Rows at equal times are ordered by what Spark delivers first, so windows of rows have none."""

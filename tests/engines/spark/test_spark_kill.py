@@ -4,7 +4,7 @@ A victim process (chaos.py) joins files, also on a small cluster of real executo
 Spark's own Parquet sink, whose log makes it exactly once. The last file of each side has a row of the far future, so
 that every row before it is decided at the end; then the output is compared row by row with the join in process. The
 moments are random; a failure prints the seed, and COUNTERFLOW_SEED=... repeats the choices (not the scheduler's).
-COUNTERFLOW_THOROUGH=1 goes through every kind of join, layout and file manager: 210 kills, some four minutes for seven.
+`--thorough` goes through every kind of join, layout and file manager: 210 kills, some four minutes for seven.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import pytest
 
 import counterflow as cf
 from chaos import FILE_MANAGER, FILE_MANAGERS, Victim, file_manager, full_disk, join, options_of
+from effort import THOROUGH
 from inputs import benchmark_inputs
-from streams import THOROUGH, cut, results, run_available, write_batches
+from streams import cut, results, run_available, write_batches
 
+pytestmark = pytest.mark.slow
 KILLS = ["kill_worker", "kill_daemon", "kill_executor", "kill_jvm", "kill_driver"]
 DAMAGE = ["corrupt_copies", "lose_directory"]  # no process dies of it, and nothing may be lost by it
 BATCHES = 9

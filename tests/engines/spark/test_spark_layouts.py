@@ -28,9 +28,9 @@ from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.routing import TIE, has_row_windows, pack
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
+from effort import examples
 from inputs import PREDICATES, form_of, table_of, tables, windows
 from oracle import HOWS, expected, results
-from streams import examples
 
 START_MS = 1_704_067_200_000
 LAYOUTS = ["auto", "1x1", "2x2", "1x3", "3x1", "home:3", "hash:3"]

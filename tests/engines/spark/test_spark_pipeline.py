@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pytest
 
 import counterflow as cf
 from counterflow.engines.spark.java import ensure_java
+from effort import THOROUGH
 from inputs import table_of
 from places import ROOT
-from streams import THOROUGH, cut, write_batches
+from streams import cut, write_batches
 
 EXAMPLE = ROOT / "examples" / "pipeline"
 
@@ -43,6 +45,7 @@ def pairs(table: pa.Table) -> list[tuple]:
     return sorted(zip(table["id"].to_pylist(), table["id_right"].to_pylist(), times, strict=True))
 
 
+@pytest.mark.slow
 def test_a_pipeline(tmp_path, connect_port):
     shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
     spec = tmp_path / "spark-pipeline.yml"

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from counterflow.cli.main import app
 from counterflow.errors import OptionError
 from counterflow.lab.bench.scan_limit import Limit, load_limit
-from streams import THOROUGH
 
 SHAPE = {"path", "through", "window_rows", "threads", "verified"}
 
@@ -116,7 +115,7 @@ def bench_spark(folder, *options, **more):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(None, marks=pytest.mark.skipif(not THOROUGH, reason="takes long: COUNTERFLOW_THOROUGH=1"))],
+    params=[pytest.param(None, marks=[pytest.mark.thorough, pytest.mark.spark])],
 )
 def spark_report(tmp_path_factory):
     process = bench_spark(tmp_path_factory.mktemp("bench"), "--json")
@@ -161,6 +160,8 @@ def test_spark_memory(spark_report):
     assert spark_report["ratios"]["memory_growth_bytes"] == row["growth_bytes"]
 
 
+@pytest.mark.slow
+@pytest.mark.spark
 def test_spark_can_be_interrupted(tmp_path):
     process = bench_spark(tmp_path)
     for line in process.stderr:

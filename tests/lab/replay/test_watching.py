@@ -16,7 +16,7 @@ from counterflow.lab.replay import replay, watching
 from counterflow.lab.replay.watching import DEEP, NONE, SHELF_WORDS, SHELVES, empty_shelf, new_watch
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
-from streams import examples
+from effort import examples
 
 
 def test_the_sorting_network():

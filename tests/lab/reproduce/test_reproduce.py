@@ -18,7 +18,7 @@ from counterflow.lab.reproduce.page import write_page
 from counterflow.lab.reproduce.registry import FIGURES, chosen
 from counterflow.lab.reproduce.virtual_runs import nested_loop_rate, simulate
 from counterflow.lab.simulator.timed_join import Timed
-from streams import THOROUGH
+from effort import THOROUGH
 
 ASKED = {
     "llhj-5", "llhj-17", "llhj-18", "llhj-19", "llhj-20", "llhj-21", "llhj-table-2",

@@ -7,8 +7,8 @@ import pytest
 from counterflow.lab.simulator.exhaustive import small_case
 from counterflow.lab.simulator.run_words import MISSED
 from counterflow.lab.simulator.simulation import Simulation
+from effort import THOROUGH
 from mutants import MUTANTS, first_failure, horizons_beyond_what_has_arrived, hunt
-from streams import THOROUGH
 
 # Each one is compiled, which takes seconds: of most algorithms the one that hurts most, unless there is time.
 ORDINARY = (

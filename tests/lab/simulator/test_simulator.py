@@ -23,9 +23,9 @@ from counterflow.lab.simulator.shrink import shrink
 from counterflow.lab.simulator.simulation import Schedule, Simulation
 from counterflow.lab.simulator.window_forms import FORMS
 from counterflow.protocols import machine
+from effort import THOROUGH
 from inputs import form_of, table_of
 from mutants import MUTANTS, horizons_beyond_what_has_arrived, hunt
-from streams import THOROUGH
 
 
 @pytest.fixture

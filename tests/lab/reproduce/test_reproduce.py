@@ -39,6 +39,7 @@ def made(tmp_path_factory):
     return folder, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_every_figure_is_there(made):
     folder, report = made
     assert set(FIGURES) >= ASKED

@@ -50,6 +50,7 @@ def broken():
     return mutant.step(), found[0], found[2]
 
 
+@pytest.mark.slow
 def test_all_algorithms_under_many_schedules():
     report = run_many(ALGORITHMS, 25_200 if THOROUGH else 2_520)
     assert not report["failures"], [failure.command for failure in report["failures"]]

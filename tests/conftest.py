@@ -1,39 +1,58 @@
-"""One Spark session for all tests, started by the first test that asks for it."""
+"""What `--thorough` and the markers mean, in which order files run, and one Spark session for all tests.
+
+The session is started by the first test that asks for it.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import effort
 from counterflow.engines.spark.session import local_session
 
 # Half of a short-lived JVM's time goes into compiling what it runs a few times: one light compiler is enough for tests.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Two workers take a file each: the longest go first, so that none of them is left to one worker in the end.
-LONGEST = (
-    "test_spark_kill",
-    "test_spark_pipeline",
-    "test_spark_streams",
-    "test_bench",
-    "test_spark_contract",
-    "test_protocols",
-    "test_simulator",
-    "test_window_store",
-    "test_mutants",
-    "test_reproduce",
-    "test_cli",
-    "test_spark_connect",
-    "test_benchmark_join",
-)
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="try everything: more examples, layouts, kills, schedules")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    effort.THOROUGH = config.getoption("thorough")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by what is marked here
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    for item in items:
+        if {"spark", "connect_port"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
+        if is_left_out(item):
+            item.add_marker(pytest.mark.skip(reason="only with --thorough"))
+    # Two workers take a file each: the longest go first, so that none of them is left to one worker in the end.
+    file_seconds: Counter[Any] = Counter()
+    for item in items:
+        file_seconds[item.path] += seconds_of(item)
+    items.sort(key=lambda item: -file_seconds[item.path])
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    return not effort.THOROUGH and item.get_closest_marker("thorough") is not None
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """Return a guess at what a test takes; it only has to put files in order."""
+    if is_left_out(item):
+        return 0
+    if item.get_closest_marker("slow"):
+        return 30
+    return 1.5 if item.get_closest_marker("spark") else 0.1
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ import duckdb
 import pytest
 
 import counterflow as cf
+from effort import THOROUGH
 from inputs import BENCHMARK, benchmark_inputs
-from streams import THOROUGH, cut, read_stream, results, run_available, write_batches
+from streams import cut, read_stream, results, run_available, write_batches
 
 OPTIONS = dict(where=BENCHMARK, time="ts", window="15 minutes")
 

@@ -13,8 +13,8 @@ import pytest
 from counterflow.predicate.forms import FORMS
 from counterflow.predicate.functions import FUNCTIONS
 from counterflow.spec.join_spec import _HOW_ALIASES, How
+from places import ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -33,7 +33,15 @@ def snippets(document: Path) -> list[tuple[str, str | None]]:
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def needs_spark(document: Path) -> bool:
+    return any("pyspark" in code for code, _ in snippets(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(document, marks=[pytest.mark.spark] * needs_spark(document)) for document in DOCUMENTS],
+    ids=lambda path: path.name,
+)
 def test_snippets(document, request):
     namespace: dict[str, object] = {}
     for code, output in snippets(document):

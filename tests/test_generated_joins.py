@@ -1,7 +1,7 @@
 """A campaign of generated joins, really compiled: every form of window, every algorithm, 1 to 5 workers.
 
 Oracle test: tables and streams go through `cf.window_join` and must give what `reference` gives. A seed decides a join
-altogether. Some 200 run in an ordinary run, 20,000 with COUNTERFLOW_THOROUGH=1; COUNTERFLOW_JOINS says another number,
+altogether. Some 200 run in an ordinary run, 20,000 with `--thorough`; COUNTERFLOW_JOINS says another number,
 and COUNTERFLOW_JOIN=SEED runs one join alone, as a failure says.
 """
 
@@ -24,10 +24,10 @@ from counterflow.lab.simulator.window_forms import BOUNDED, FORMS, Form, draw_fo
 from counterflow.reference import window_join as reference_join
 from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
+from effort import THOROUGH
 from inputs import form_of
-from streams import THOROUGH
-from test_contract import HOWS
-from test_local_streams import rows_of
+from oracle import HOWS
+from stepped import rows_of
 
 ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 COUNT = int(os.environ.get("COUNTERFLOW_JOINS") or (20_000 if THOROUGH else 210))

@@ -15,8 +15,8 @@ import pytest
 
 from counterflow.plan.calibration import PUBLISHED, keep_calibration
 from counterflow.plan.computer import this_computer
+from places import PACKAGE, ROOT
 
-PACKAGE = Path(__file__).parents[1] / "src" / "counterflow"
 LABORATORY = "counterflow.lab"
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -226,4 +226,4 @@ def test_files_and_functions_stay_short():
 
 def test_the_limits_are_those_of_the_documents():
     said = f"has at most {FILE_LINES_MAX} lines, a function at most {BODY_LINES_MAX} below its signature and docstring"
-    assert said in (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text()
+    assert said in (ROOT / "CONTRIBUTING.md").read_text()

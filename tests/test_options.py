@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ import typer
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import counterflow as cf
+from command_line import call, check, write_inputs
 from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import parallel, stream_join
@@ -28,7 +28,7 @@ from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark.query.inputs import Inputs
 from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
 from counterflow.spec.join_spec import build_spec
-from test_cli_hostile import call, check, inputs  # noqa: F401 - a fixture
+from places import TESTS
 
 LEFT = pa.table({"ts": list(range(6)), "x": [0, 10, 20, 30, 40, 50]})
 RIGHT = pa.table({"ts": list(range(6)), "a": [1, 11, 21, 31, 41, 51]})
@@ -55,6 +55,12 @@ class Elsewhere:
     """A test of a running query shows it."""
 
     test: str
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_inputs()
 
 
 class Seen(Exception):
@@ -265,11 +271,11 @@ SPARK: dict[str, dict[str, Any]] = {
     },
     "late_rows": {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
-        "streaming": Elsewhere("test_spark_contract.py::test_late_rows_are_readable"),
+        "streaming": Elsewhere("engines/spark/test_spark_contract.py::test_late_rows_are_readable"),
     },
     "null_times": {
-        "static": Elsewhere("test_spark_streams.py::test_null_times_are_dropped_if_asked"),
-        "streaming": Elsewhere("test_spark_streams.py::test_null_times_are_dropped_if_asked"),
+        "static": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
+        "streaming": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
     },
 }  # fmt: skip
 
@@ -443,7 +449,7 @@ def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("option", options_of_commands())
-def test_command_line(inputs, calls, option):  # noqa: F811
+def test_command_line(inputs, calls, option):
     """With the option, something else is called, or something else is printed."""
     command = option.rpartition(" ")[0]
     beside, given = CLI[option]
@@ -481,7 +487,7 @@ def test_command_line(inputs, calls, option):  # noqa: F811
         ("reproduce", ["--list", "llhj-17"]),
     ],
 )
-def test_command_line_options_without_effect(inputs, calls, command, given):  # noqa: F811
+def test_command_line_options_without_effect(inputs, calls, command, given):
     done = call(*command.split(), *NEEDED.get(command, []), *given)
     check(done)
     assert done.code == 2 and "OptionError" in done.err and not calls
@@ -489,5 +495,5 @@ def test_command_line_options_without_effect(inputs, calls, command, given):  # 
 
 def assert_exists(test: str) -> None:
     file, _, name = test.partition("::")
-    tree = ast.parse((Path(__file__).parent / file).read_text())
+    tree = ast.parse((TESTS / file).read_text())
     assert name in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)], test

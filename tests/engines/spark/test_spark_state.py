@@ -1,0 +1,213 @@
+"""A cell's durable state: a function of its input, to the byte; and nothing of it is believed without a check.
+
+Spark runs a batch again after a crash, and may keep what the first run wrote while it goes on from the second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import asdict
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import counterflow as cf
+from cells import Cell
+from counterflow.engines.spark.cell.row_order import TIE
+from counterflow.engines.spark.state import blobs, chunks, hosts
+from counterflow.engines.spark.state.blobs import to_blob
+from counterflow.engines.spark.state.chunks import decode_chunk, digest_of, in_one_order, new_chunk
+from counterflow.engines.spark.state.directory import FORMAT, Directory, read_directory
+from counterflow.errors import StateError
+from counterflow.spec.join_spec import build_spec
+from inputs import tables
+
+JOINS = {
+    "inner": dict(window=("2 seconds", "3 seconds")),
+    "left": dict(window="2 seconds", how="left"),
+    "full, ordered": dict(window="1 second", how="full", ordered=True),
+    "semi": dict(window="2 seconds", how="semi"),
+    "rows": dict(window=cf.rows(3)),
+    "rows and a duration, anti": dict(window=(cf.rows(2), "2 seconds"), how="anti"),
+}
+
+
+def by_chance(rng: random.Random):
+    """A shuffle that delivers the rows in any order, in messages of any size."""
+
+    def delivered(messages):
+        parts = []
+        for side, table in messages:
+            table = table.take(rng.sample(range(len(table)), len(table)))
+            cuts = sorted({0, *rng.sample(range(len(table)), min(3, len(table))), len(table)})
+            parts += [(side, table.slice(a, b - a)) for a, b in itertools.pairwise(cuts)]
+        return rng.sample(parts, len(parts))
+
+    return delivered
+
+
+@pytest.mark.parametrize("name", JOINS)
+@settings(max_examples=15, deadline=None)
+@given(left=tables(40), right=tables(40), seed=st.integers(0, 10**6))
+def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed):
+    """Whatever order the shuffle delivers, wherever the windows are, and whether an attempt was lost before."""
+    rng = random.Random(seed)
+    spec = build_spec(left.schema, right.schema, where="l.k = r.k OR l.x > r.x", time="ts", **JOINS[name])
+    kept, again = Cell(spec), Cell(spec)
+    watermark = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blobs, "BLOB_ROWS_MAX", 16)  # chunks are cut
+        patch.setattr(chunks, "MERGE_CHUNKS", 2)  # and merged
+        for batch in range(8):
+            parts = [t.slice(5 * batch, 5) for t in (left, right)]
+            for cell in (kept, again):
+                if rng.random() < 0.3:
+                    hosts.HOST.clear()
+                if rng.random() < 0.3:
+                    cell.attempt().batch(*parts, watermark, delivered=by_chance(rng), stop_early=rng.random() < 0.5)
+                cell.batch(*parts, watermark, delivered=by_chance(rng))
+            assert kept.handle.value == again.handle.value
+            assert kept.handle.map == again.handle.map
+            watermark = max(watermark, 1_704_067_195_000 + rng.randrange(12_000))
+    assert {chunk for (chunk,) in kept.handle.map} == {entry.id for entry in kept.directory.chunks}
+
+
+def like(table: pa.Table, garbage: int) -> pa.Table:
+    """The same rows in arrays with other rubbish: values at NULLs, bits behind the end, offsets, several pieces."""
+    columns = []
+    for column in table.columns:
+        array = column.combine_chunks()
+        if pa.types.is_int64(array.type):
+            valid = np.array([v is not None for v in array.to_pylist()])
+            bits = np.packbits(valid, bitorder="little")
+            if len(valid) % 8:
+                bits[-1] |= 0xFF << len(valid) % 8 & 0xFF
+            values = np.array([garbage if v is None else v for v in array.to_pylist()], np.int64)
+            buffers = [pa.py_buffer(bits.tobytes()), pa.py_buffer(values.tobytes())]
+            array = pa.Array.from_buffers(pa.int64(), len(valid), buffers)
+        if len(array):
+            array = pa.concat_arrays([array.slice(0, 1), array]).slice(1)
+        cut = garbage % (len(array) + 1)
+        columns.append(pa.chunked_array([array.slice(0, cut), array.slice(cut)]))
+    return pa.table(columns, schema=table.schema)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_rows_in_one_order_are_the_same_bytes(data):
+    """For every kind of column; rows that differ only in the sign of a zero, or in a nested value, have one hash."""
+    n = data.draw(st.integers(1, 20))
+
+    def column(values, type_):
+        return pa.array(data.draw(st.lists(st.none() | values, min_size=n, max_size=n)), type_)
+
+    nested = pa.struct({"a": pa.int64(), "b": pa.list_(pa.float64())})
+    table = pa.table(
+        {
+            "ts": pa.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), pa.timestamp("us", "UTC")),
+            "i": column(st.integers(0, 1), pa.int64()),
+            "f": column(st.sampled_from([0.0, -0.0, 1.0, float("nan")]), pa.float64()),
+            "s": column(st.sampled_from(["", "a", "bb"]), pa.string()),
+            "b": column(st.booleans(), pa.bool_()),
+            "l": column(st.lists(st.integers(0, 1), max_size=2), pa.list_(pa.int64())),
+            "m": column(st.just([("k", 1)]), pa.map_(pa.string(), pa.int64())),
+            "n": column(st.fixed_dictionaries({"a": st.none() | st.just(1), "b": st.just([0.0])}), nested),
+        }
+    )
+    side = build_spec(table.schema, table.schema, where="l.i = r.i", time="ts", window="1 second").left
+    ties = [hash((row["i"], row["s"], row["b"])) for row in table.to_pylist()]  # what the hash sees, in this test
+    table = table.append_column(TIE, pa.array(ties, pa.int64()))
+    order = data.draw(st.permutations(range(n)))
+    one = to_blob(in_one_order(side, like(table, 7)))
+    assert one == to_blob(in_one_order(side, like(table.take(order), data.draw(st.integers(0, 100)))))
+
+
+SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})
+SPEC = build_spec(SCHEMA, SCHEMA, where="l.x = r.x", time="ts", window="1 minute", streaming=True)
+CHUNK = pa.table([range(200), range(200), range(200), [f"n{i}" for i in range(200)]], schema=SCHEMA)
+
+
+def test_a_damaged_chunk_is_refused():
+    """A bit flipped anywhere, bytes missing or added, another chunk: each is an error that says what to do."""
+    entry, blob = new_chunk(SPEC.left, CHUNK)
+    assert decode_chunk(entry, blob).equals(CHUNK)
+    rng = random.Random(1)
+    flipped = []
+    for _ in range(3000):
+        damaged = bytearray(blob)
+        damaged[rng.randrange(len(blob))] ^= 1 << rng.randrange(8)
+        flipped.append(bytes(damaged))
+    other = new_chunk(SPEC.left, CHUNK, position=1)[1]
+    for damaged in (*flipped, b"", blob[:-1], blob + b"\0", other[::-1]):
+        with pytest.raises(StateError, match="start with a new checkpointLocation"):
+            decode_chunk(entry, damaged)
+    with pytest.raises(StateError, match="missing"):
+        decode_chunk(entry, None)
+
+
+def directory() -> Directory:
+    found = Directory("a join", watermark_us=5, batches=7, version="0" * 32)
+    found.chunks.append(new_chunk(SPEC.left, CHUNK, 3, 2)[0])
+    return found
+
+
+def test_a_directory_is_read_as_it_was_written():
+    assert read_directory(directory().to_json(), "a join") == directory()
+    assert read_directory(None, "a join") is None
+    with pytest.raises(StateError, match="belongs to another join"):
+        read_directory(directory().to_json(), "another")
+
+
+def test_a_damaged_directory_is_refused():
+    text = directory().to_json()
+    for i in range(len(text)):
+        damaged = text[:i] + chr(ord(text[i]) ^ 1) + text[i + 1 :]
+        with pytest.raises(StateError, match=r"cannot be read|has format"):
+            read_directory(damaged, "a join")
+    for damaged in ("", "{", "null", text[:-1], text[33:], '{"format": 2, "fingerprint": "a join"}'):
+        with pytest.raises(StateError, match="start with a new checkpointLocation"):
+            read_directory(damaged, "a join")
+
+
+def forged(**changes: object) -> str:
+    """Somebody else's directory, with the right checksum."""
+    data = {"format": FORMAT, **asdict(directory())}
+    for name, value in changes.items():
+        if name in data["chunks"][0]:
+            data["chunks"][0][name] = value
+        else:
+            data[name] = value
+    text = json.dumps(data)
+    return f"{digest_of(text.encode())} {text}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"id": name} for name in ("../../etc/passwd", "/tmp/x", "", "00000001-left-0001/..", "~", 5, None)),
+        {"digest": "x"},
+        {"digest": None},
+        {"side": "middle"},
+        {"rows": "3"},
+        {"time_max": 1.5},
+        {"batches": True},
+        {"watermark_us": "soon"},
+        {"totals": {}},
+        {"totals": None},
+        {"chunks": 5},
+        {"cell": "/home"},
+    ],
+    ids=str,
+)
+def test_a_directory_of_another_form_is_refused(changes):
+    """Ids become names of files: only the form that is written here is read."""
+    if changes == {"totals": {}}:  # no counts yet are counts of zero
+        assert read_directory(forged(**changes), "a join") is not None
+        return
+    with pytest.raises(StateError, match="cannot be read"):
+        read_directory(forged(**changes), "a join")

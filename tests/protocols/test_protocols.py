@@ -1,0 +1,57 @@
+"""Every algorithm finds every pair exactly once: whatever the schedule, the batches, the workers and the window."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from counterflow.protocols.design import Design
+from effort import THOROUGH
+from inputs import joins
+from nodes import pairs_by_schedule, pairs_on_threads
+from schedules import EXPLORED, check
+
+ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
+# An index of each kind, a scan, texts that compiled code leaves to Python, NULLs that match, and nothing to compile.
+KINDS = ["two bands", "two equalities", "inequality", "null-safe equality", "residual"]
+EXAMPLES = 300 if THOROUGH else 12
+
+
+@st.composite
+def designs(draw, algorithm, kind):
+    nodes, layout = draw(st.integers(1, 8)), (1, 1)
+    if algorithm == "kang":
+        nodes = 1
+    if algorithm == "dpjoin":
+        layout = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (1, 4), (2, 4), (8, 1)]))
+        nodes = layout[0] * layout[1]
+    return Design(
+        algorithm,
+        nodes,
+        layout=layout,
+        batch_rows=draw(st.sampled_from([1, 2, 3, 16, 1024])),
+        access=draw(st.sampled_from(["auto", "scan", "merge"] if kind == "two bands" else ["auto", "scan"])),
+        basic_block=4,  # so that few tuples fill several
+        symmetric=draw(st.booleans()),
+        in_flight=draw(st.sampled_from([4, 16, 64])),
+        outbox_rows=draw(st.sampled_from([1, 4, 64])),
+        ordered_output=algorithm == "scalejoin" and draw(st.booleans()),
+        nullable=False,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=EXAMPLES, deadline=None, phases=EXPLORED)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_any_schedule(algorithm, kind, data, seed):
+    check(pairs_by_schedule, data.draw(designs(algorithm, kind)), *data.draw(joins(24, [kind])), seed)
+
+
+@pytest.mark.parametrize("kind", ["two bands", "two equalities", "inequality"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=EXAMPLES // 2, deadline=None, phases=EXPLORED)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_threads(algorithm, kind, data, seed):
+    check(pairs_on_threads, data.draw(designs(algorithm, kind)), *data.draw(joins(60, [kind])), seed)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SUPPORT = Path(
-    __file__
-).parent  # on the path of pytest's processes, but of no other: those that import from here need it
+# On the path of pytest's processes, but of no other: those that import from here need it.
+SUPPORT = Path(__file__).parent
 TESTS = SUPPORT.parent
 ROOT = TESTS.parent
 PACKAGE = ROOT / "src" / "counterflow"

@@ -90,8 +90,8 @@ def test_a_thread_without_results_holds_nobody_back():
     spec = build_spec(left.schema, right.schema, where="l.x = r.x", time="ts", window=window_of("unbounded"))
     arrivals = stamp_tables(spec, left, right)
     core = SteppedCore(spec, Design("scalejoin", 3, ordered_output=True))
-    core.driver.offer(*arrivals.batch(0, arrivals.total))
-    assert core.driver.push()
+    core.feeder.offer(*arrivals.batch(0, arrivals.total))
+    assert core.feeder.push()
     for k in range(3):
         assert core.collect(0) is None  # what node 0 has found waits for the others
         while core.step(k) != w.IDLE:
@@ -113,7 +113,7 @@ def test_batches_with_many_results_become_smaller():
         for k in range(2):
             next(source, None)
             core.step(k)
-            most = max(most, int(core.machine.m[core.machine.nodes[k] + scale_join.HALVED]))
+            most = max(most, int(core.machine.m[core.machine.nodes[k] + scale_join.NODE_HALVED]))
             found = core.collect(0)
             if found is not None:
                 pairs.add(found)

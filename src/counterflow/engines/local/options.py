@@ -6,12 +6,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING
 
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
+from counterflow.protocols.registry import NAMES, protocol
 from counterflow.suggest import did_you_mean
 
-ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
+if TYPE_CHECKING:
+    from counterflow.protocols.traits import Protocol
+
+ALGORITHMS = ("auto", *NAMES)
 ACCESSES = ("auto", "index", "scan", "merge")
 LAYOUT = re.compile(r"[1-9][0-9]{0,3}[xX][1-9][0-9]{0,3}")
 OVERFLOWS = ("block", "drop_newest", "drop_results")
@@ -61,6 +66,15 @@ class Local:
     late_rows: int = LATE_ROWS
 
     @property
+    def protocol(self) -> Protocol | None:
+        """What is to be known of the algorithm; 'auto' is none. It imports the compiler."""
+        return None if self.algorithm == "auto" else protocol(self.algorithm)
+
+    @property
+    def sequential(self) -> bool:
+        return self.protocol is None or self.protocol.sequential
+
+    @property
     def threads(self) -> int:
         """The threads that search a table's windows: one, if an algorithm or one worker is asked for; or all cores."""
         return len(usable_cores()) if self.algorithm == "auto" and self.workers is None else 1
@@ -78,7 +92,7 @@ class Local:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"{option}={value!r}: must be a positive integer{'' if least else ', or 0'}")
-        if self.algorithm in ("auto", "kang") and self.workers not in (None, 1):
+        if self.workers not in (None, 1) and self.sequential:
             raise OptionError(
                 f"workers={self.workers}: {self.algorithm!r} is sequential; choose another algorithm, or 1"
             )
@@ -92,14 +106,14 @@ class Local:
             raise OptionError(f"symmetric={self.symmetric!r}: use True or False")
         if self.progress is not None and not callable(self.progress):
             raise OptionError(f"progress={self.progress!r}: give a function of (rows done, rows in all, pairs found)")
-        if self.symmetric and self.algorithm != "handshake":
+        if self.symmetric and not (self.protocol and self.protocol.symmetric_form):
             raise OptionError(f"symmetric=True is a form of handshake join, not of {self.algorithm!r}")
         self._check_layout()
 
     def _check_layout(self) -> None:
         if self.layout is None:
             return
-        if self.algorithm != "dpjoin":
+        if not (self.protocol and self.protocol.matrix):
             raise OptionError(f"layout={self.layout!r} is DP-Join's: use algorithm='dpjoin', not {self.algorithm!r}")
         if not isinstance(self.layout, str) or not LAYOUT.fullmatch(self.layout):
             raise OptionError(f"layout={self.layout!r}: write rows and columns, as in '2x3'")
@@ -125,21 +139,21 @@ class Local:
     def driven(self) -> bool:
         """Whether a table goes through the algorithm's own nodes; for 'kang' only if something is said of them."""
         plain = self.access == _default("access") and self.waiting == _default("waiting")
-        return self.algorithm not in ("auto", "kang") or not plain
+        return not self.sequential or not plain
 
     @property
     def described(self) -> str:
         """The algorithm and its nodes, in a few words."""
-        if self.algorithm in ("auto", "kang"):
+        if self.sequential:
             return "algorithm kang"
-        if self.algorithm == "dpjoin":
-            return f"algorithm dpjoin, layout {self.matrix[0]}x{self.matrix[1]}"
+        if self.protocol and self.protocol.matrix:
+            return f"algorithm {self.algorithm}, layout {self.matrix[0]}x{self.matrix[1]}"
         return f"algorithm {self.algorithm}, {self.nodes} workers"
 
     @property
     def nodes(self) -> int:
         """The number of nodes that the algorithm has."""
-        if self.algorithm in ("auto", "kang"):
+        if self.sequential:
             return 1
         if self.layout is not None:
             return self.matrix[0] * self.matrix[1]
@@ -151,7 +165,7 @@ class Local:
         if self.layout is not None:
             given = self.layout.lower().split("x")
             return int(given[0]), int(given[1])
-        if self.algorithm != "dpjoin":
+        if not (self.protocol and self.protocol.matrix):
             return 1, 1
         rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)
         return rows, self.nodes // rows

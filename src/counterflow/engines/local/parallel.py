@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from counterflow.cores import pin_thread, start_thread
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.options import Local
 from counterflow.errors import OptionError
-from counterflow.predicate.expression import columns_of
+from counterflow.predicate.expression import Side, columns_of
 from counterflow.protocols import threads
 from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
@@ -23,7 +22,7 @@ from counterflow.windows.access import choose_path
 from counterflow.windows.evaluate import matches
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
 from counterflow.windows.store import Batch
-from counterflow.windows.vectors import Array, Vector, dtype_of
+from counterflow.windows.vectors import Array, Vector
 
 BATCH_MAX = 1 << 10  # of one message: larger ones gain nothing, and cost latency
 IN_FLIGHT_MIN = 1 << 12
@@ -224,13 +223,6 @@ class UnsurePairs:
                 keep[part] = matches(self.predicate, lefts, rights, everything, everything)
         return left[keep], right[keep]
 
-    def _vectors(self, side: Any, numbers: Array) -> dict[str, Vector]:
+    def _vectors(self, side: Side, numbers: Array) -> dict[str, Vector]:
         ring = self.rings[side]
-        slots = (numbers - (ring.offset or 0)) & (ring.capacity - 1)
-        found = {}
-        for name, type_ in self.types[side].items():
-            values = ring.columns[of_predicate(name)][slots]
-            if values.dtype != object:
-                values = values.astype(dtype_of(type_), copy=False)
-            found[name] = Vector(type_, values, ring.columns[validity_of(name)][slots])
-        return found
+        return ring.vectors(self.types[side], (numbers - (ring.offset or 0)) & (ring.capacity - 1))

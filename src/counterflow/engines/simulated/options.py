@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from counterflow.engines.local.options import ALGORITHMS, Local
+from counterflow.engines.local.options import Local
 from counterflow.errors import OptionError
+from counterflow.protocols.registry import NAMES, protocol
 from counterflow.suggest import did_you_mean
 
 NODES = 4  # where nothing is said
-SIMULATED = tuple(name for name in ALGORITHMS if name != "auto")
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class Simulated:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in SIMULATED:
-            raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), SIMULATED)}")
+        if self.algorithm not in NAMES:
+            raise OptionError(f"unknown algorithm {self.algorithm!r}{did_you_mean(str(self.algorithm), NAMES)}")
         for option, least in (("nodes", 1), ("seed", 0)):
             value = getattr(self, option)
             if value is None and option == "nodes":
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"{option}={value!r}: must be a positive integer{'' if least else ', or 0'}")
-        if self.algorithm == "kang" and self.nodes not in (None, 1):
-            raise OptionError(f"nodes={self.nodes}: 'kang' is sequential; choose another algorithm, or 1")
+        if self.nodes not in (None, 1) and protocol(self.algorithm).sequential:
+            raise OptionError(f"nodes={self.nodes}: {self.algorithm!r} is sequential; choose another algorithm, or 1")
 
     @property
     def local(self) -> Local:
         """The engine that is simulated."""
-        return Local(self.algorithm, workers=1 if self.algorithm == "kang" else self.nodes or NODES)
+        return Local(self.algorithm, workers=1 if protocol(self.algorithm).sequential else self.nodes or NODES)
 
     @property
     def described(self) -> str:

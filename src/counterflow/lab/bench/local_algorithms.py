@@ -17,9 +17,9 @@ from counterflow.lab.bench.latency import ages
 from counterflow.lab.bench.ordered_inputs import RATES, STREAMS
 from counterflow.lab.bench.replay_runs import BareScan, MeasuredJoin
 from counterflow.lab.bench.report import Note, Row, median_ages, middle
+from counterflow.protocols.registry import NAMES, protocol
 from counterflow.windows.vectors import Array
 
-ALGORITHMS = ("kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin")
 LOW_LATENCY = ("llhj", "dpjoin", "scalejoin")
 
 ASKED = {
@@ -84,11 +84,11 @@ class AlgorithmBench:
         sizes = self.sizes
         inputs = make_inputs("band", sizes.window + sizes.scanned, sizes.window)
         kernels = {threads: BareScan(inputs, sizes.window, threads) for threads in (1, self.workers)}
-        runs: dict[str, list[Row]] = {name: [] for name in ALGORITHMS}
+        runs: dict[str, list[Row]] = {name: [] for name in NAMES}
         for turn in range(sizes.repeats):
-            for name in ALGORITHMS:
+            for name in NAMES:
                 self.note(f"scan, {name}, {turn + 1} of {sizes.repeats}")
-                workers = 1 if name == "kang" else self.workers
+                workers = 1 if protocol(name).sequential else self.workers
                 rate = kernels[workers].measure()
                 run = MeasuredJoin(
                     name, workers, inputs, sizes.window, sizes.scanned // 2, sizes.scan_batch, "scan"
@@ -152,10 +152,10 @@ class AlgorithmBench:
         for kind in kinds:
             tuples = self.sizes.hashed if kind == "hash" else self.sizes.banded
             inputs = make_inputs(kind, self.sizes.window + tuples, self.sizes.window)
-            for name in ALGORITHMS:
-                if name == "handshake":
+            for name in NAMES:
+                if protocol(name).found_until_both_leave:
                     continue  # its results come a window later: it has no rate of its own with an index
-                workers = 1 if name == "kang" else self.workers
+                workers = 1 if protocol(name).sequential else self.workers
                 for batch in self.sizes.batches:
                     self.note(f"{kind} index, {name}, batches of {batch}")
                     taken = []

@@ -9,9 +9,10 @@ from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
 from counterflow.lab.bench.benchmark_inputs import Kind, make_inputs
 from counterflow.lab.bench.host import heading
-from counterflow.lab.bench.local_algorithms import ALGORITHMS, latency_row, require_compiler
+from counterflow.lab.bench.local_algorithms import latency_row, require_compiler
 from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row, middle
+from counterflow.protocols.registry import NAMES, protocol
 from counterflow.suggest import did_you_mean
 
 KINDS: dict[str, Kind] = {"equi": "hash", "band": "band"}
@@ -23,7 +24,7 @@ ACCESSES = ("auto", "scan", "merge")
 class Choice:
     """What to measure; results' ages are taken at a `share` of the sustained rate."""
 
-    algorithms: tuple[str, ...] = ALGORITHMS
+    algorithms: tuple[str, ...] = NAMES
     workers: int | None = None
     batch_rows: int = 64
     window_rows: int = 100_000
@@ -32,7 +33,7 @@ class Choice:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        known = {"algorithm": ALGORITHMS, "predicate": tuple(KINDS), "access": ACCESSES}
+        known = {"algorithm": NAMES, "predicate": tuple(KINDS), "access": ACCESSES}
         given = [("algorithm", name) for name in self.algorithms]
         for option, value in [*given, ("predicate", self.predicate), ("access", self.access)]:
             if value not in known[option]:
@@ -72,12 +73,20 @@ def bench_chosen(choice: Choice, smoke: bool, note: Note) -> dict[str, Any]:
 
 
 def _measure(choice: Choice, name: str, sizes: ConfigurationSizes, note: Note) -> Row:
-    workers = 1 if name == "kang" else choice.workers or len(usable_cores())
+    workers = 1 if protocol(name).sequential else choice.workers or len(usable_cores())
     kind, window, batch = KINDS[choice.predicate], choice.window_rows, choice.batch_rows
 
     def run(pairs: int, rate: float = 0.0) -> MeasuredJoin:
         return MeasuredJoin(
-            name, workers, inputs, window, pairs, batch, choice.access, ordered=name != "handshake", rate=rate
+            name,
+            workers,
+            inputs,
+            window,
+            pairs,
+            batch,
+            choice.access,
+            ordered=not protocol(name).found_until_both_leave,
+            rate=rate,
         )
 
     note(f"{name}, {workers} workers, windows of {window:,} rows")
@@ -88,7 +97,7 @@ def _measure(choice: Choice, name: str, sizes: ConfigurationSizes, note: Note) -
     inputs = make_inputs(kind, window + pairs, window)
     taken = [run(pairs).take() for _ in range(sizes.repeats)]
     row = {"case": "chosen", **middle(taken, "tuples_per_s")}
-    if name == "handshake":
+    if protocol(name).found_until_both_leave:
         return row  # its results are up to half a window old, whatever the rate: see the whole benchmark
     rate = row["tuples_per_s"] * choice.share
     note(f"{name}, latency at {rate:,.0f} tuples/s")

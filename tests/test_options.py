@@ -25,7 +25,7 @@ from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
-from counterflow.engines.spark.query.inputs import Inputs
+from counterflow.engines.spark.query.inputs import Frames
 from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
 from counterflow.spec.join_spec import build_spec
 from places import TESTS
@@ -256,7 +256,7 @@ class Frame(SimpleNamespace):
 
 
 def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
-    frames = Inputs.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
+    frames = Frames.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
     options = {**BAND, "window": "3 seconds"}
     spec, layout = plan(frames, options, engine)
     return SimpleNamespace(spec=spec, layout=layout)
@@ -394,7 +394,8 @@ def options_of_commands() -> list[str]:
 @pytest.fixture
 def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
-    from counterflow.cli import demo, files, reproduce
+    from counterflow.cli import demo, reproduce
+    from counterflow.cli import output_files as files
     from counterflow.lab.bench import kernels, plan_calibration, plan_verification
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen

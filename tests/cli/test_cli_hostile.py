@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from command_line import Screen, call, check, write_inputs
-from counterflow.cli import files
+from counterflow.cli import output_files as files
 from counterflow.cli.main import app
 from counterflow.cli.terminal import plain
 from effort import examples
@@ -105,7 +105,8 @@ def no_work(monkeypatch):
     from counterflow.lab.bench import local_configuration as chosen
     from counterflow.lab.bench import public_streams as streamed
     from counterflow.lab.bench import spark_joins as spark
-    from counterflow.lab.reproduce import page, registry
+    from counterflow.lab.reproduce import all_figures as registry
+    from counterflow.lab.reproduce import figures_page as page
     from counterflow.lab.simulator import campaign, simulation
     from counterflow.plan import calibration
     from counterflow.plan.calibration import Calibration, Point

@@ -330,9 +330,9 @@ MUTANTS = [
     ),
     Mutant(
         "scalejoin",
-        "the gate is promised a tuple that is still to come",
-        "    advance(m, gate, w.LEFT, left + right - 1)\n    advance(m, gate, w.RIGHT, left + right - 1)\n",
-        "    advance(m, gate, w.LEFT, left + right + 1)\n    advance(m, gate, w.RIGHT, left + right + 1)\n",
+        "the gate gets a left tuple before the right one that comes before it",
+        "left_high[left & mask] < right)",
+        "left_high[left & mask] <= right)",
         ("protocols.feed",),
     ),
     # --- the collector

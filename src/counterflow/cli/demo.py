@@ -25,7 +25,7 @@ from rich.text import Text
 
 import counterflow as cf
 from counterflow.cli.check import check_pairs
-from counterflow.cli.files import make_folder
+from counterflow.cli.output_files import make_folder
 from counterflow.cli.terminal import plain, say
 from counterflow.engines.spark.options import parse_layout
 

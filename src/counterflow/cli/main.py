@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import counterflow as cf
-from counterflow.cli import bench, files
+from counterflow.cli import bench
+from counterflow.cli import output_files as files
 from counterflow.cli.laboratory import MISSING, is_missing_laboratory
 from counterflow.cli.plan import plan
 from counterflow.cli.simulate import simulate

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import typer
 
-from counterflow.cli.files import make_folder
+from counterflow.cli.output_files import make_folder
 from counterflow.cli.terminal import notes, say
 from counterflow.errors import OptionError
 
 
 def list_figures(as_json: bool) -> None:
-    from counterflow.lab.reproduce.registry import FIGURES
+    from counterflow.lab.reproduce.all_figures import FIGURES
 
     typer.echo(json.dumps(list(FIGURES)) if as_json else "\n".join(FIGURES))
 
@@ -25,8 +25,8 @@ def reproduce(names: list[str], output: Path, as_json: bool, smoke: bool) -> boo
     if importlib.util.find_spec("matplotlib") is None:
         raise OptionError("figures need matplotlib: pip install 'counterflow[plots]'")
     from counterflow.lab.bench.host import heading
-    from counterflow.lab.reproduce.page import write_page
-    from counterflow.lab.reproduce.registry import FIGURES, chosen
+    from counterflow.lab.reproduce.all_figures import FIGURES, chosen
+    from counterflow.lab.reproduce.figures_page import write_page
 
     names, began = chosen(names), time.perf_counter()
     make_folder(output)

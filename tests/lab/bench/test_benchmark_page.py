@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from counterflow.lab.bench.page import BEGIN, END, ROOT, main, page, read_reports, section, with_table
+from counterflow.lab.bench.benchmarks_page import BEGIN, END, ROOT, main, page, read_reports, section, with_table
 from counterflow.lab.bench.readme_table import readme_table
 
 MACHINE = dict(cpu="a processor", cores=2, memory_bytes=24 << 30, avx2=True, system="Linux", load_before=0.25)

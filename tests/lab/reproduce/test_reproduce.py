@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from counterflow.cli.main import app
 from counterflow.errors import OptionError
+from counterflow.lab.reproduce.all_figures import FIGURES, chosen
 from counterflow.lab.reproduce.calibrate import OPTERON, comparison_ns, ideal_rate
 from counterflow.lab.reproduce.figure import Curve, Figure, judged
+from counterflow.lab.reproduce.figures_page import write_page
 from counterflow.lab.reproduce.low_latency_figures import bound_s, buffered, each_interval
-from counterflow.lab.reproduce.page import write_page
-from counterflow.lab.reproduce.registry import FIGURES, chosen
 from counterflow.lab.reproduce.virtual_runs import nested_loop_rate, simulate
 from counterflow.lab.simulator.timed_join import Timed
 from effort import THOROUGH

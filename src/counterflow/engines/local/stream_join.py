@@ -22,7 +22,7 @@ from counterflow.cores import start_thread
 from counterflow.engines.local.core import SIDES, Core, make_core
 from counterflow.engines.local.driver import Driver, Inbox
 from counterflow.engines.local.input.intake import Intake
-from counterflow.engines.local.input.sources import SideColumns, Source, TableSource
+from counterflow.engines.local.input.sources import SideSchema, Source, TableSource
 from counterflow.engines.local.input.streams import Punctuation, delay_ticks, time_of
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, END
@@ -42,7 +42,7 @@ class StreamJoin:
     """One join of streams, and its threads. They know this, not what the user holds: so that may be forgotten."""
 
     def __init__(
-        self, sources: list[Source], columns: tuple[SideColumns, SideColumns], plan: Plan, engine: Local, ordered: bool
+        self, sources: list[Source], columns: tuple[SideSchema, SideSchema], plan: Plan, engine: Local, ordered: bool
     ) -> None:
         self.sources, self.columns, self.plan, self.engine, self.ordered = sources, columns, plan, engine, ordered
         self.punctuating = False
@@ -81,7 +81,7 @@ class StreamJoin:
         assert self.spec is not None
         return self.spec
 
-    def _told(self, columns: SideColumns) -> bool:
+    def _told(self, columns: SideSchema) -> bool:
         """Return whether a side's columns are known, or never will be."""
         ends = [self.intake.ended[i] for i, source in enumerate(self.sources) if source.columns is columns]
         return columns.schema is not None or bool(self.intake.errors()) or all(end is not None for end in ends)

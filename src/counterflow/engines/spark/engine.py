@@ -13,7 +13,7 @@ import itertools
 from typing import Any
 
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.query.inputs import Inputs
+from counterflow.engines.spark.query.inputs import Frames
 from counterflow.engines.spark.query.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.query.planning import output_type, plan, prepare_session
 from counterflow.engines.spark.query.static_join import join_static
@@ -26,7 +26,7 @@ _observation_numbers = itertools.count(1)
 
 def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Any:
     """Return the DataFrame of the join's results. Nothing runs yet, but all that can be refused is refused."""
-    inputs = Inputs.of(left, right)
+    inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
     output = output_type(spec, inputs)
     packed = inputs.packed(spec, layout, engine.null_times == "drop")
@@ -49,7 +49,7 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
 
 def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Explanation:
     """Return how the join would be laid out, and what it would keep."""
-    inputs = Inputs.of(left, right)
+    inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
     left_copies, right_copies = layout.copies["left"], layout.copies["right"]
     copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"

@@ -20,7 +20,7 @@ import numpy as np
 from counterflow.code_sources import module_from_text
 from counterflow.jit import choose_instructions
 from counterflow.predicate.expression import Column, Side, opposite
-from counterflow.windows.compiled.entries import entry_constants, entry_holes, scan_holes
+from counterflow.windows.compiled.entry_source import entry_constants, entry_holes, scan_holes
 from counterflow.windows.compiled.predicate_source import Accept
 from counterflow.windows.compiled.source_text import function_text, numba_name, tuple_text
 from counterflow.windows.vectors import kernel_dtype

@@ -34,7 +34,7 @@ _FRAMES = ("pandas.DataFrame", "polars.DataFrame", "polars.LazyFrame")
 _ENDED = getattr(queue, "ShutDown", queue.Empty)  # from Python 3.13 on
 
 
-class SideColumns:
+class SideSchema:
     """A side's schema, once it is known: all its sources have the same."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Source:
 
     finite = False  # a table: it can wait, so nothing of it is ever dropped
 
-    def __init__(self, stream: Stream, side: Side, label: str, columns: SideColumns) -> None:
+    def __init__(self, stream: Stream, side: Side, label: str, columns: SideSchema) -> None:
         self.side, self.label, self.columns = side, label, columns
         self.delay, self._data = stream.delay, _opened(stream.batches, label)
         # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
@@ -233,7 +233,7 @@ class TableSource(Source):
 
     finite = True
 
-    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideColumns) -> None:
+    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideSchema) -> None:
         super().__init__(Stream([table]), side, label, columns)
         self.table = table
         self.order_by: SideSpec | None = None  # set before it is read
@@ -251,12 +251,12 @@ class TableSource(Source):
                 self.rows_read += batch.num_rows
 
 
-def open_side(given: Any, side: Side) -> tuple[list[Source], SideColumns]:
+def open_side(given: Any, side: Side) -> tuple[list[Source], SideSchema]:
     """Return the sources of a side, which is a stream, a joined stream or a table, or a list of them."""
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts:
         raise InputError(f"the {side} side is an empty list: give a stream, or a list of one or more")
-    columns = SideColumns()
+    columns = SideSchema()
     sources: list[Source] = []
     for number, part in enumerate(parts, 1):
         label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"

@@ -23,14 +23,14 @@ SESSION_ZONE = "spark.sql.session.timeZone"
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Frames:
     """The physical streams of each side: one DataFrame or several."""
 
     left: list[Any]
     right: list[Any]
 
     @classmethod
-    def of(cls, left: Any, right: Any) -> Inputs:
+    def of(cls, left: Any, right: Any) -> Frames:
         inputs = cls(*(list(frames) if isinstance(frames, list | tuple) else [frames] for frames in (left, right)))
         _check_analysis(inputs.left[0])
         for side, frames in (("left", inputs.left), ("right", inputs.right)):

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from counterflow.engines.spark.cell.row_order import RESERVED
 from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, ROCKSDB, Spark
-from counterflow.engines.spark.query.inputs import SESSION_ZONE, Inputs, arrow_schema
+from counterflow.engines.spark.query.inputs import SESSION_ZONE, Frames, arrow_schema
 from counterflow.engines.spark.query.layout import Layout, choose_layout
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
 from counterflow.predicate.expression import SIDES, columns_of
@@ -23,7 +23,7 @@ from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
 
 
-def plan(inputs: Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
+def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
     """Return the join's spec and layout. Raises a `CounterflowError` for whatever Spark could not run."""
     kinds = {side: {frame.isStreaming for frame in inputs.frames(side)} for side in SIDES}
     if len(kinds["left"] | kinds["right"]) > 1:
@@ -52,7 +52,7 @@ def plan(inputs: Inputs, options: dict[str, Any], engine: Spark) -> tuple[JoinSp
     return spec, choose_layout(spec, engine, _cores(inputs.session))
 
 
-def _check_collations(spec: JoinSpec, inputs: Inputs) -> None:
+def _check_collations(spec: JoinSpec, inputs: Frames) -> None:
     """Refuse a text in the predicate that Spark would compare by a collation. Any other is carried along as it is."""
     for column in columns_of(spec.predicate):
         kind = inputs.frames(column.side)[0].schema[column.name].dataType
@@ -114,7 +114,7 @@ def prepare_session(session: Any, layout: Layout) -> None:
         )
 
 
-def output_type(spec: JoinSpec, inputs: Inputs) -> StructType:
+def output_type(spec: JoinSpec, inputs: Frames) -> StructType:
     """Return the columns, types and nullability of Spark's own join, with `pair_time` as the event time."""
     fields = []
     for side, nullable in ((spec.left, spec.pads_right), (spec.right, spec.how in ("left", "full"))):

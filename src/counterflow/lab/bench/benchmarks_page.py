@@ -2,7 +2,7 @@
 
 A result file is what `counterflow bench NAME --json` printed. After a new one is put there:
 
-    ./dev run python -m counterflow.lab.bench.page
+    ./dev run python -m counterflow.lab.bench.benchmarks_page
 """
 
 from __future__ import annotations

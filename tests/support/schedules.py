@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import Phase
 
-from counterflow.protocols.machine import Design
+from counterflow.protocols.design import Design
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 

@@ -13,7 +13,7 @@ from counterflow.lockfree.message_ring import ring_init, ring_size
 from counterflow.lockfree.scale_gate import gate_init, gate_size
 from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
-from counterflow.predicate.expression import Expression, Side
+from counterflow.predicate.expression import SIDES, Expression
 from counterflow.predicate.split import Split
 from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
@@ -24,8 +24,6 @@ from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.compiled_predicate import CompiledPredicate
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
-
-SIDES: tuple[Side, Side] = ("left", "right")
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,13 @@ from typing import Protocol
 import numpy as np
 
 from counterflow.engines.local.options import Local
-from counterflow.predicate.expression import Side
+from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.background import BackgroundCompiler
 from counterflow.windows.store import Batch
 from counterflow.windows.two_windows import TwoWindows
 from counterflow.windows.vectors import Array
-
-SIDES: tuple[Side, Side] = ("left", "right")
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_the_clock_is_that_of_python():
 def test_another_process_runs_the_cached_code():
     """The addresses of system calls are not those of the process that compiled the code."""
     code = (
-        "from counterflow.lockfree import waiting as w, words;"
+        "from counterflow.lockfree import shared_words as words, waiting as w;"
         "block = words.shared_words(w.waiter_size()); w.waiter_init(block, 0, 1000, 1000);"
         f"[w._idle_longer(block, 0, {SPIN_ROUNDS} + k, w.PARK) for k in range(2 * {YIELD_ROUNDS})];"
         "print(block[w.SLEEPS], sum(w._idle_longer.stats.cache_hits.values()))"

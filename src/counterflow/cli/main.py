@@ -32,8 +32,12 @@ app.command()(simulate)
 app.command()(plan)
 
 FIGURES_FOLDER = Path("reproduced")
-LeftFile = Annotated[Path, typer.Argument(help="Left input: a .csv or .parquet file.", metavar="LEFT")]
-RightFile = Annotated[Path, typer.Argument(help="Right input: a .csv or .parquet file.", metavar="RIGHT")]
+LeftFile = Annotated[
+    Path, typer.Argument(help="Left input: a Parquet, CSV (also .gz or .bz2) or Arrow IPC file.", metavar="LEFT")
+]
+RightFile = Annotated[
+    Path, typer.Argument(help="Right input: a Parquet, CSV (also .gz or .bz2) or Arrow IPC file.", metavar="RIGHT")
+]
 Where = Annotated[str, typer.Option(help="The condition, in SQL, over l. and r. columns.")]
 Time = Annotated[str, typer.Option(help="The time column; LEFT,RIGHT if the two differ.")]
 WindowOption = Annotated[

@@ -129,9 +129,9 @@ def test_the_closure_has_all_that_compiled_functions_see():
     assert functions > 100
 
 
-@pytest.mark.parametrize("name", ["node", "low_latency", "replay"])
+@pytest.mark.parametrize("name", ["protocols.node", "protocols.low_latency", "lab.replay.replay"])
 def test_a_change_of_any_of_these_modules_changes_the_key(monkeypatch, forgetful, name):
-    name = f"counterflow.protocols.{name}"
+    name = f"counterflow.{name}"
     read, before = sources.text_of, sources.digest(frozenset({name}))
     modules = sources.closure({name}).keys()
     assert {
@@ -235,6 +235,6 @@ print(len(cf.window_join(t, t, where="l.x = r.x", time="t", window=1000)))
 
     found, files = run()
     assert found == ["7000"]
-    assert any(path.name.startswith("running.stop-") for path in files)
+    assert any(path.name.startswith("threads.stop-") for path in files)
     assert any(path.name.startswith("counterflow_") for path in files)
     assert run() == (found, files)

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from counterflow.engines.spark import state
 from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.cell_operator import CounterflowCell
 from counterflow.engines.spark.query.layout import Layout, choose_layout
 from counterflow.engines.spark.state.blobs import from_blob, to_blob
+from counterflow.engines.spark.state.directory import read_directory
 
 
 class FakeHandle:
@@ -85,4 +85,4 @@ class Cell:
 
     @property
     def directory(self) -> Any:
-        return state.read_directory(self.handle.value[0], self.operator.fingerprint)
+        return read_directory(self.handle.value[0], self.operator.fingerprint)

@@ -19,8 +19,13 @@ WAIT_SECONDS = 30
 BEFORE: set[threading.Thread] = set()  # of other tests in this process, such as those that serve state for Spark
 
 
+SPARKS = ("counterflow-host", "counterflow-alive")  # they serve a cell's windows, for as long as the process lives
+
+
 def ours() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("counterflow") and t not in BEFORE]
+    """The threads of joins in process that run now."""
+    named = [t for t in threading.enumerate() if t.name.startswith("counterflow") and not t.name.startswith(SPARKS)]
+    return [t for t in named if t not in BEFORE]
 
 
 def after_left(items):

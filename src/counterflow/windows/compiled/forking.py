@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 WAIT_SECONDS = 60.0  # a fork that waits longer goes ahead: better a child that cannot compile than none
@@ -18,6 +19,9 @@ _held: list[Any] = []
 def _locks() -> Iterator[Any]:
     """Yield the locks that compiling takes, in the order in which it takes them; only of what is imported."""
     if (build := sys.modules.get("counterflow.windows.compiled.build")) is not None:
+        # A kernel is a cached property, which holds a lock for all instances while it is made (until Python 3.11).
+        properties = [value for value in vars(build.Kernels).values() if isinstance(value, cached_property)]
+        yield from (lock for value in properties if (lock := getattr(value, "lock", None)) is not None)
         yield build.TIMES.lock
     if (compiler_lock := sys.modules.get("numba.core.compiler_lock")) is not None:
         yield compiler_lock.global_compiler_lock._lock

@@ -7,7 +7,9 @@ Importing this package starts no JVM and compiles nothing.
 """
 
 from counterflow.api import explain, query_metrics, window_join
-from counterflow.engines.local.input.streams import Punctuation, Stream, stream, watermark
+from counterflow.engines.local.input.pushed import PushedStream
+from counterflow.engines.local.input.streams import Stream, stream
+from counterflow.engines.local.input.watermarks import Punctuation, watermark
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.output.joined import JoinedStream
 from counterflow.engines.simulated.options import Simulated
@@ -41,6 +43,7 @@ __all__ = [
     "OptionError",
     "PredicateError",
     "Punctuation",
+    "PushedStream",
     "Simulated",
     "Spark",
     "StateError",

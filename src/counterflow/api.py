@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
 from counterflow.engines.local.engine import join_streams, join_tables
+from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.sources import is_stream, open_side
+from counterflow.engines.local.input.streams import Stream
 from counterflow.engines.local.input.tables import side_table
 from counterflow.engines.local.options import Local
+from counterflow.engines.local.output.joined import JoinedStream
 from counterflow.engines.simulated.options import Simulated
 from counterflow.engines.spark.options import Spark
 from counterflow.errors import InputError, OptionError, UnsupportedError
@@ -17,6 +21,40 @@ from counterflow.explanation import Explanation
 from counterflow.predicate.expression import Side
 from counterflow.predicate.python_expressions import Expr
 from counterflow.spec.join_spec import JoinSpec, build_spec
+
+if TYPE_CHECKING:
+    from counterflow.engines.spark.engine import DataFrame
+
+OneStream: TypeAlias = Stream | PushedStream | JoinedStream
+StreamSide: TypeAlias = OneStream | Sequence[OneStream]
+
+
+class JoinOptions(TypedDict, total=False):
+    """The options of `window_join`, for its overloads, which say what it returns."""
+
+    where: Required[str | Expr]
+    time: str | tuple[str | None, str | None] | None
+    window: Any
+    how: str
+    suffix: str
+    ordered: bool
+    engine: Local | Spark | Simulated | None
+
+
+@overload
+def window_join(left: StreamSide, right: Any, **options: Unpack[JoinOptions]) -> JoinedStream: ...
+
+
+@overload
+def window_join(left: Any, right: StreamSide, **options: Unpack[JoinOptions]) -> JoinedStream: ...
+
+
+@overload
+def window_join(left: DataFrame, right: DataFrame, **options: Unpack[JoinOptions]) -> DataFrame: ...
+
+
+@overload
+def window_join(left: Any, right: Any, **options: Unpack[JoinOptions]) -> Any: ...
 
 
 def window_join(

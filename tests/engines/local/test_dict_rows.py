@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 import counterflow as cf
 from live import NEAR, RIGHT, threads_end  # noqa: F401  runs after each test
@@ -79,6 +79,7 @@ def items_of(draw, per_kind=4):
 
 
 @settings(max_examples=400, deadline=None)
+@example(drawn=([ROW := {"id": 0, "t": 0, "x": [2**53 + 1, 0.0]}], [ROW]), type_=None)  # together they have no type
 @given(drawn=items_of(), type_=st.one_of(st.none(), st.sampled_from(TYPES)))
 def test_a_value_is_kept_or_named(drawn, type_):
     rows, items = drawn

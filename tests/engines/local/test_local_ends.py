@@ -26,14 +26,14 @@ from live import table as table_of
 pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = """
-    import sys, threading
+    import os, sys, threading
     import numpy as np, pyarrow as pa
     import counterflow as cf
 
     def join(where, algorithm, batch_rows, rows=4_000_000):
         random = np.random.default_rng(1)
         tables = (pa.table({"t": np.arange(rows), "x": random.random(rows)}) for _ in range(2))
-        progress = lambda done, total, pairs: print("ready", flush=True)
+        progress = lambda done, total, pairs: os.write(1, b"ready\\n")  # at once: an interrupt may cut print() short
         engine = cf.Local(algorithm=algorithm, batch_rows=batch_rows, progress=progress)
         cf.window_join(*tables, where=where, time="t", window=rows, engine=engine)
         print("ran to the end")

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 import counterflow as cf
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.input.intake import End
-from counterflow.engines.local.input.streams import time_of, watermark_ticks
+from counterflow.engines.local.input.watermarks import time_of, watermark_ticks
 from counterflow.engines.local.order import Due
 from counterflow.engines.local.output.results import make_results
 from counterflow.engines.local.stamps import Stamping

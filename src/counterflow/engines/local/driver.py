@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from counterflow.engines.local.core import SIDES, Core
 from counterflow.engines.local.input.intake import End, Intake
-from counterflow.engines.local.input.streams import Watermark
+from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.order import BEGINNING, Merging
+from counterflow.engines.local.order import BEGINNING, Merging, SourceProgress
 from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.spec.join_spec import JoinSpec
 
@@ -93,6 +94,7 @@ class Driver:
         self.failure: BaseException | None = None
         self.failed_in_core = False
         self.frontier = BEGINNING  # the first time that is not yet late
+        self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
 
@@ -120,12 +122,34 @@ class Driver:
             if polled is not None:
                 rows += max(self.take(*polled), 1)
                 del polled  # or it would be kept while the next one is waited for
-            elif rows:
+            elif rows or self._excuse_silent():
                 break
-            elif not self.intake.wait(wanted):
+            elif not self.intake.wait(wanted, self._patience()):
                 return False
+        self._excuse_silent()
         self.join_due()
         return bool(self.merging.live) and not self.intake.stopped
+
+    # --- sources that are silent
+
+    def _silent(self) -> Iterator[tuple[SourceProgress, float]]:
+        """Yield the live sources with a timeout that have nothing to take, and when it is over."""
+        for source in self.merging.live if self.may_be_silent else ():
+            since = self.intake.silent_since(source.rank)
+            if since is not None and source.source.timeout is not None:
+                yield source, since + source.source.timeout
+
+    def _patience(self) -> float | None:
+        """Return how many seconds may be waited until the next source is silent for too long; None: any."""
+        now = time.monotonic()
+        return min((end - now for _, end in self._silent() if end > now), default=None)
+
+    def _excuse_silent(self) -> bool:
+        """Let the join go on without sources that are silent for too long; return whether it can go on by that."""
+        now = time.monotonic()
+        silent = [source for source, end in self._silent() if end <= now]
+        others = min((source.frontier for source in self.merging.live if source not in silent), default=BEGINNING)
+        return any([source.excuse(others) for source in silent])
 
     def take(self, rank: int, item: pa.RecordBatch | Watermark | End) -> int:
         """Take an item of a source in, and return how many rows it has."""

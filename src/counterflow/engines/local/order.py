@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from counterflow.engines.local.input.sources import Source
-from counterflow.engines.local.input.streams import Watermark, delay_ticks, time_of, watermark_ticks
+from counterflow.engines.local.input.streams import delay_ticks
+from counterflow.engines.local.input.watermarks import Watermark, time_of, watermark_ticks
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
@@ -215,12 +216,18 @@ class SourceProgress:
         self.in_order = delay is None and not source.by_punctuation
         # The distance from the newest row's time to the frontier; None if only watermarks move it.
         self._behind = None if source.by_punctuation else delay or 0
-        self.frontier = BEGINNING
+        self._reached = BEGINNING  # by its own rows and watermarks
         self.live = True
         self.rows = 0
         self.newest = BEGINNING
         self._promised: int | None = None  # by the last watermark
+        self._excused = BEGINNING  # rows before are late, as the join has gone on without this source
         self.waiting: Waiting = SortedQueue() if self.in_order else batch_runs()
+
+    @property
+    def frontier(self) -> int:
+        """The first time at which a row of it may still come, and be on time."""
+        return max(self._reached, self._excused)
 
     def times(self, batch: pa.RecordBatch) -> Array:
         """Return the times of a batch's rows; a null is an error that names the source."""
@@ -244,23 +251,26 @@ class SourceProgress:
         times = self.times(batch)
         if not len(times):
             return None
-        before, frontiers, first = self.frontier, None, not self.rows
+        before, frontiers, first = self._reached, None, not self.rows
         if self.in_order:
             self._check_order(times)
         newest = int(times[-1] if self.in_order else times.max())
         if self._behind is not None:
-            self.frontier = max(before, int(saturating_subtract(np.array([newest]), self._behind)[0]))
+            self._reached = max(before, int(saturating_subtract(np.array([newest]), self._behind)[0]))
         self.rows += len(times)
         # Row by row, so that it makes no difference where a batch ends.
-        if not self.in_order and int(times.min()) < min(self.frontier, others):
+        least = int(times[0] if self.in_order else times.min())
+        if not self.in_order and least < min(self._reached, others):
             frontiers = np.full(len(times), before)
             if self._behind is not None:
                 reached = np.maximum.accumulate(np.concatenate([[self.newest], times[:-1]]))
                 frontiers = np.maximum(saturating_subtract(reached, self._behind), before)
                 frontiers[: int(first)] = before  # before its first row a source has reached nothing
         self.newest = max(self.newest, newest)
-        if frontiers is not None:
-            late = times < np.minimum(frontiers, others)
+        if frontiers is not None or least < self._excused:
+            late = times < self._excused
+            if frontiers is not None:
+                late |= times < np.minimum(frontiers, others)
             if late.any():
                 kept = np.flatnonzero(~late)
                 self.waiting.add(times[kept], batch.take(pa.array(kept)))
@@ -272,14 +282,20 @@ class SourceProgress:
         """Move the frontier past a watermark."""
         ticks = watermark_ticks(watermark.time, self.time_type, self.source.label)
         self._promised = ticks if self._promised is None else max(ticks, self._promised)
-        self.frontier = max(self.frontier, min(ticks, END - 1) + 1)
+        self._reached = max(self._reached, min(ticks, END - 1) + 1)
+
+    def excuse(self, others: int) -> bool:
+        """Let the join go on without it, up to the others' frontier; return whether that is further."""
+        further = others > self.frontier
+        self._excused = max(self._excused, others)
+        return further
 
     def _check_order(self, times: Array) -> None:
         """Raise an error for a row that goes back in time, or that a watermark has ruled out."""
-        if times[0] >= self.frontier and not (times[1:] < times[:-1]).any():
+        if times[0] >= self._reached and not (times[1:] < times[:-1]).any():
             return
         reached = np.maximum.accumulate(np.concatenate([[self.newest], times]))[:-1]
-        row = int(np.flatnonzero(times < np.maximum(reached, self.frontier))[0])
+        row = int(np.flatnonzero(times < np.maximum(reached, self._reached))[0])
         name, at = f"row {self.rows + row} of {self.source.label}", time_of(int(times[row]), self.time_type)
         if times[row] < reached[row]:
             raise TimeError(

@@ -21,9 +21,10 @@ import pyarrow as pa
 from counterflow.cores import start_thread
 from counterflow.engines.local.core import SIDES, Core, make_core
 from counterflow.engines.local.driver import Driver, Inbox
-from counterflow.engines.local.input.intake import Intake
-from counterflow.engines.local.input.sources import SideSchema, Source, TableSource
-from counterflow.engines.local.input.streams import Punctuation, delay_ticks, time_of
+from counterflow.engines.local.input.intake import Entrance, Intake
+from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource
+from counterflow.engines.local.input.streams import delay_ticks
+from counterflow.engines.local.input.watermarks import Punctuation, time_of
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, END
 from counterflow.engines.local.output.results import Results, make_results
@@ -56,6 +57,12 @@ class StreamJoin:
         self.process = os.getpid()
         self._threads: dict[threading.Thread, int | None] = {}  # and the rank of the source that it reads
         self._reading: set[int] = set()
+        self._taken: Iterator[StreamItem | None] | None = None
+        self._deadline: float | None = None  # of the call that waits for a result
+        self._taker = threading.get_ident()  # the thread that takes results
+        for rank, source in enumerate(sources):
+            if isinstance(source, PushedSource):
+                source.stream.attach(Entrance(self.intake, rank, source, self._takes_here))
         if all(side.schema is not None for side in columns):
             self._settle()
 
@@ -98,6 +105,7 @@ class StreamJoin:
     def _start(self) -> None:
         spec = self.resolve()
         self._core = make_core(spec, self.engine)
+        self.intake.begin()
         self._results = make_results(spec, self._core.in_order)
         self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core)
         if self.punctuating:
@@ -108,7 +116,7 @@ class StreamJoin:
             self._read(rank)
         self._thread(self.driver.run, "driver")
         if self.engine.overflow == "drop_results":
-            self._thread(lambda: self._output.fill(self._produce()), "results")
+            self._thread(lambda: self._output.fill(self._produce(lambda: COLLECT_SECONDS)), "results")
 
     def punctuate(self) -> None:
         """Put punctuations between the results from now on."""
@@ -117,7 +125,7 @@ class StreamJoin:
             self.driver.marks_matter = True
 
     def _read(self, rank: int) -> None:
-        if rank not in self._reading:
+        if rank not in self._reading and not isinstance(self.sources[rank], PushedSource):
             self._reading.add(rank)
             self._thread(lambda: self.intake.read(rank), f"reader of {self.sources[rank].label}", rank)
 
@@ -136,8 +144,31 @@ class StreamJoin:
 
     # --- results
 
-    def items(self) -> Iterator[StreamItem]:
-        """Yield the results, in the consumer's thread; the first call of next() starts everything."""
+    def take(self, timeout: float | None = None) -> StreamItem | None:
+        """Return the next result, in the consumer's thread; the first call starts everything.
+
+        None if there is none within the timeout (seconds); StopIteration at the end.
+        """
+        self._taker = threading.get_ident()
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        if self._taken is None:
+            self._taken = self._items()
+        for item in self._taken:
+            if item is not None or (self._deadline is not None and time.monotonic() >= self._deadline):
+                return item
+        raise StopIteration
+
+    def _takes_here(self) -> bool:
+        return self._taker == threading.get_ident()
+
+    def _patience(self) -> float:
+        """Return how many seconds may be waited before it is asked again."""
+        if self._deadline is None:
+            return COLLECT_SECONDS
+        return min(max(self._deadline - time.monotonic(), 0.0), COLLECT_SECONDS)
+
+    def _items(self) -> Iterator[StreamItem | None]:
+        """Yield the results, and None where there is nothing new for a while."""
         if self.intake.stopped:
             return
         try:
@@ -146,15 +177,16 @@ class StreamJoin:
             if self.intake.stopped:  # meanwhile
                 return
             raise
-        yield from self._output if self.engine.overflow == "drop_results" else self._produce()
+        sheds = self.engine.overflow == "drop_results"
+        yield from self._output.items(self._patience) if sheds else self._produce(self._patience)
 
-    def _produce(self) -> Iterator[StreamItem]:
+    def _produce(self, patience: Callable[[], float]) -> Iterator[StreamItem | None]:
         assert self._core is not None and self._results is not None and self.driver is not None
         core, results, limit = self._core, self._results, BEGINNING
         finished = False
         while not finished:
             finished = core.finished  # asked first, so that nothing is left behind
-            found = core.collect(COLLECT_SECONDS)
+            found = core.collect(patience())
             self.inbox.drain(results.add)
             if self.intake.stopped:
                 return
@@ -162,6 +194,7 @@ class StreamJoin:
             if self.punctuating and limit < (reached := results.limit) < END:
                 limit = reached
                 yield Punctuation(time_of(limit - 1, results.spec.pair_time_type))
+            yield None
         if self.driver.failure is not None:
             raise self.driver.failure
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.inputs import Frames
 from counterflow.engines.spark.query.metrics import OBSERVATION, observed_metrics
@@ -24,7 +26,7 @@ from counterflow.explanation import Explanation
 _observation_numbers = itertools.count(1)
 
 
-def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> Any:
+def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spark) -> DataFrame:
     """Return the DataFrame of the join's results. Nothing runs yet, but all that can be refused is refused."""
     inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)

@@ -94,7 +94,8 @@ class DictRows:
         except REFUSALS as error:
             raise InputError(
                 f"{self.item} cannot be converted to Arrow: row {self.first_row + i}, column '{name}': "
-                f"{reprlib.repr(value)} ({type(value).__name__}) has no Arrow type: {error}"
+                f"{reprlib.repr(value)} ({type(value).__name__}) has no Arrow type: {error}; convert it, or say what "
+                "the column shall be with schema= of cf.stream()"
             ) from error
 
     def _fits(self, value: Any, kept: pa.Scalar) -> bool:

@@ -1,4 +1,4 @@
-"""Bounded queues between the sources' reader threads and the one driver thread."""
+"""Bounded queues between the sources' reader threads, or those who push rows, and the one driver thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from counterflow.engines.local.input.sources import Item, Source
-from counterflow.engines.local.input.streams import Watermark
+from counterflow.engines.local.input.sources import Item, PushedSource, Source
+from counterflow.engines.local.input.watermarks import Watermark
+from counterflow.errors import InputError
+
+STUCK_SECONDS = 1.0  # how long a push waits for room that only its own thread could make
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,13 @@ class Intake:
         self.dropped = [0] * len(sources)
         self.ended: list[End | None] = [None] * len(sources)
         self.inside: list[float | None] = [None] * len(sources)  # since when its reader is in a source's code
+        self.heard = [time.monotonic()] * len(sources)  # when its last item came
         self.stopped = False
+
+    def begin(self) -> None:
+        """Sources may be silent from now on."""
+        with self._lock:
+            self.heard = [time.monotonic()] * len(self.sources)
 
     def read(self, rank: int) -> None:
         """Put a source's items into its queue, in a thread of its own, until it ends or the join is stopped."""
@@ -55,6 +64,9 @@ class Intake:
         except BaseException as error:  # it belongs to the consumer, whatever it is
             error.add_note(f"in {source.label}, after {source.rows_read:,} rows")
             end = End(error)
+        self._end(rank, end)
+
+    def _end(self, rank: int, end: End) -> None:
         with self._lock:
             self.ended[rank] = end
             self._queues[rank].append(end)
@@ -90,9 +102,7 @@ class Intake:
             if rows is None:
                 assert isinstance(item, pa.RecordBatch)
                 rows = item.num_rows
-                self._room.wait_for(
-                    lambda: self.stopped or not self.rows[rank] or self.rows[rank] + item.num_rows <= self.rows_max
-                )
+                self._room.wait_for(lambda: self._has_room(rank, item.num_rows))
             if self.stopped:
                 return False
             last = queue[-1] if queue else None
@@ -101,8 +111,51 @@ class Intake:
             else:
                 queue.append(item)
             self.rows[rank] += rows
+            self.heard[rank] = time.monotonic()
             self._arrived.notify_all()
             return True
+
+    def _has_room(self, rank: int, rows: int) -> bool:
+        return self.stopped or not self.rows[rank] or self.rows[rank] + rows <= self.rows_max
+
+    # --- for those who push
+
+    def offer(self, rank: int, batch: pa.RecordBatch, timeout: float | None) -> bool | None:
+        """Append a batch as it is: True; False if it was dropped; None if there was no room within the timeout."""
+        with self._lock:
+            self.check_open(rank)
+            if not batch.num_rows:
+                return True
+            if self.shed and not self._has_room(rank, batch.num_rows):
+                self.dropped[rank] += batch.num_rows
+                return False
+            if not self._room.wait_for(
+                lambda: self._has_room(rank, batch.num_rows) or self.ended[rank] is not None, timeout
+            ):
+                return None
+            self.check_open(rank)
+            return self._append(rank, batch, batch.num_rows)
+
+    def advance(self, rank: int, watermark: Watermark) -> None:
+        """Append a watermark."""
+        with self._lock:
+            self.check_open(rank)
+            self._append(rank, watermark, 0)
+
+    def end(self, rank: int) -> None:
+        """Append the end of a source, if it has none."""
+        with self._lock:
+            if self.ended[rank] is None:
+                self._end(rank, End())
+                self._room.notify_all()
+
+    def check_open(self, rank: int) -> None:
+        """Raise an error if nothing can be pushed any more."""
+        label = self.sources[rank].label
+        if self.stopped:
+            raise InputError(f"{label}: the join was closed, so that nothing can be pushed to it")
+        if self.ended[rank] is not None:
+            raise InputError(f"{label} was closed: push rows before close()")
 
     def errors(self) -> list[BaseException]:
         """Return the errors that ended sources."""
@@ -120,14 +173,19 @@ class Intake:
                     return rank, item
             return None
 
-    def wait(self, ranks: Sequence[int]) -> bool:
-        """Wait until one of these sources has an item; return False if the join was stopped."""
-        return self.wait_for(lambda: any(self._queues[rank] for rank in ranks))
+    def silent_since(self, rank: int) -> float | None:
+        """Return when the last item of a source came, unless one is waiting to be taken."""
+        with self._lock:
+            return None if self._queues[rank] else self.heard[rank]
 
-    def wait_for(self, what: Callable[[], bool]) -> bool:
+    def wait(self, ranks: Sequence[int], timeout: float | None) -> bool:
+        """Wait until one of these sources has an item, or time is up; return False if the join was stopped."""
+        return self.wait_for(lambda: any(self._queues[rank] for rank in ranks), timeout)
+
+    def wait_for(self, what: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `what` is true, asking when something has come; return False if the join was stopped."""
         with self._lock:
-            self._arrived.wait_for(lambda: self.stopped or what())
+            self._arrived.wait_for(lambda: self.stopped or what(), timeout)
             return not self.stopped
 
     def stop(self) -> None:
@@ -135,6 +193,37 @@ class Intake:
             self.stopped = True
             self._arrived.notify_all()
             self._room.notify_all()
+
+
+class Entrance:
+    """The door (`pushed.Door`) through which rows are pushed into the queue of one source.
+
+    `taken_here` says whether the calling thread is the one that takes the join's results: it cannot wait for itself.
+    """
+
+    def __init__(self, intake: Intake, rank: int, source: PushedSource, taken_here: Callable[[], bool]) -> None:
+        self._intake, self._rank, self._source, self._taken_here = intake, rank, source, taken_here
+
+    def convert(self, rows: object) -> pa.RecordBatch:
+        self._intake.check_open(self._rank)
+        return self._source.convert(rows)
+
+    def offer(self, batch: pa.RecordBatch, timeout: float | None) -> bool | None:
+        alone = timeout is None and self._taken_here()
+        taken = self._intake.offer(self._rank, batch, STUCK_SECONDS if alone else timeout)
+        if taken is None and alone:
+            raise InputError(
+                f"{self._source.label}: the join's buffers are full, and the thread that pushes is the one that takes "
+                "results: call joined.poll() between pushes, or take results in another thread"
+            )
+        self._source.rows_read += batch.num_rows if taken else 0
+        return taken
+
+    def advance(self, watermark: Watermark) -> None:
+        self._intake.advance(self._rank, watermark)
+
+    def end(self) -> None:
+        self._intake.end(self._rank)
 
 
 def _comparable(a: Watermark, b: Watermark) -> bool:

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from counterflow.engines.local.input.dict_rows import REFUSALS, DictRows
 from counterflow.engines.local.input.files import file_batches, file_schema
-from counterflow.engines.local.input.streams import Punctuation, Stream, Watermark, is_path
+from counterflow.engines.local.input.pushed import PushedStream
+from counterflow.engines.local.input.streams import Stream, is_path
 from counterflow.engines.local.input.tables import as_table, plain_schema, to_arrow
+from counterflow.engines.local.input.watermarks import Punctuation, Watermark
 from counterflow.errors import ColumnError, InputError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
@@ -53,7 +55,7 @@ class Source:
 
     def __init__(self, stream: Stream, side: Side, label: str, columns: SideSchema) -> None:
         self.side, self.label, self.columns = side, label, columns
-        self.delay, self._data = stream.delay, _opened(stream.batches, label)
+        self.delay, self.timeout, self._data = stream.delay, stream.timeout, _opened(stream.batches, label)
         # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
         self._loop = running_loop() if hasattr(self._data, "__aiter__") else None
         self.rows_read = 0
@@ -251,6 +253,22 @@ class TableSource(Source):
                 self.rows_read += batch.num_rows
 
 
+class PushedSource(Source):
+    """A stream that rows are pushed to: they come in the pusher's own thread (`intake.Entrance`)."""
+
+    def __init__(self, stream: PushedStream, side: Side, label: str, columns: SideSchema) -> None:
+        super().__init__(Stream((), stream.delay, stream.schema, stream.timeout), side, label, columns)
+        self.stream, self._pushes = stream, 0
+
+    def convert(self, rows: Any) -> pa.RecordBatch:
+        """Return what was pushed as one batch of the side's schema."""
+        batches = [self._conforming(batch) for batch in self._batches(rows, self._pushes)]
+        self._pushes += 1
+        if len(batches) == 1:
+            return batches[0]
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=self.columns.schema)
+
+
 def open_side(given: Any, side: Side) -> tuple[list[Source], SideSchema]:
     """Return the sources of a side, which is a stream, a joined stream or a table, or a list of them."""
     parts = list(given) if isinstance(given, list | tuple) else [given]
@@ -262,7 +280,9 @@ def open_side(given: Any, side: Side) -> tuple[list[Source], SideSchema]:
         label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"
         if _is_joined(part):
             part = Stream(part)
-        if isinstance(part, Stream):
+        if isinstance(part, PushedStream):
+            sources.append(PushedSource(part, side, label, columns))
+        elif isinstance(part, Stream):
             sources.append(Source(part, side, label, columns))
         else:
             sources.append(TableSource(as_table(part, side), side, label, columns))
@@ -273,7 +293,7 @@ def is_stream(data: Any) -> bool:
     """Return whether a side is a stream, or one of several is."""
     if isinstance(data, list | tuple):
         return any(map(is_stream, data))
-    return isinstance(data, Stream) or _is_joined(data)
+    return isinstance(data, Stream | PushedStream) or _is_joined(data)
 
 
 def _opened(data: Any, label: str) -> Any:

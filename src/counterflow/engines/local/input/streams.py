@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
-from counterflow.errors import InputError, OptionError, TimeError
+from counterflow.engines.local.input.pushed import PushedStream
+from counterflow.errors import InputError, OptionError
 from counterflow.predicate.durations import duration_us
 from counterflow.windows.times import INT64
 
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+TIMEOUT_MAX = 366 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,33 @@ class Stream:
     batches: Any
     delay: Any = None
     schema: pa.Schema | None = None
+    timeout: Any = None
 
 
-@dataclass(frozen=True)
-class Watermark:
-    """An item of a stream: no row with a time up to and including `time` comes after it."""
-
-    time: Any
-
-
-@dataclass(frozen=True)
-class Punctuation:
-    """An item of a joined stream: no result with a `pair_time` up to and including `time` comes after it."""
-
-    time: Any
+@overload
+def stream(
+    batches: None = None,
+    delay: str | dt.timedelta | int | None = None,
+    schema: pa.Schema | None = None,
+    timeout: str | dt.timedelta | float | None = None,
+) -> PushedStream: ...
 
 
-def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: pa.Schema | None = None) -> Stream:
+@overload
+def stream(
+    batches: Any,
+    delay: str | dt.timedelta | int | None = None,
+    schema: pa.Schema | None = None,
+    timeout: str | dt.timedelta | float | None = None,
+) -> Stream: ...
+
+
+def stream(
+    batches: Any = None,
+    delay: str | dt.timedelta | int | None = None,
+    schema: pa.Schema | None = None,
+    timeout: str | dt.timedelta | float | None = None,
+) -> Stream | PushedStream:
     """Return one physical stream for `window_join`.
 
     Parameters
@@ -50,17 +61,33 @@ def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: 
         `window_join`; a path or a list of paths (Parquet, CSV, Arrow IPC), read in this order; a `queue.Queue`, which
         None ends; or an asynchronous iterator, which runs in the event loop in which `window_join` is called, or
         where none runs in one of its own. An item may also be `cf.watermark(time)`, the sign of life of a source that
-        has no rows.
+        has no rows. Left out: a `PushedStream`, to which rows are pushed; it needs a schema.
     delay
         None: rows come in order of time, and one that goes back is an error. Otherwise how far a row may be behind
         the newest one before it, and still be on time: "10 seconds", a timedelta, or an integer for integer times.
     schema
         The columns, if the first batch shall not be waited for, or if it does not tell them. Rows that are dicts
         all have the same keys, and values that fit these columns, or those of the first rows; None is NULL.
+    timeout
+        None: the join waits for a stream that is silent. Otherwise how long, on the wall clock: "5 seconds", a
+        timedelta, or seconds. After that it goes on without it; rows that then come behind the others are late.
+
+    Examples
+    --------
+    >>> import counterflow as cf, pyarrow as pa
+    >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int64()})
+    >>> left, right = cf.stream(schema=schema), cf.stream(schema=schema)
+    >>> joined = cf.window_join(left, right, where="abs(l.x - r.x) <= 1", time="ts", window=10)
+    >>> left.push({"ts": 1, "x": 5}), right.push([{"ts": 2, "x": 6}, {"ts": 3, "x": 9}])
+    (True, True)
+    >>> left.close(), right.close()
+    (None, None)
+    >>> [(row["x"], row["x_right"]) for row in joined.rows()]
+    [(5, 6)]
     """
-    if isinstance(batches, Stream):
+    if isinstance(batches, Stream | PushedStream):
         raise InputError("cf.stream(...) of a cf.stream(...): give its batches")
-    if isinstance(batches, dict | bytes | int | float) or batches is None:
+    if isinstance(batches, dict | bytes | int | float):
         raise InputError(
             f"cf.stream() of a {type(batches).__name__}: expected an iterable of batches, a reader, paths, a queue or "
             "an asynchronous iterator"
@@ -69,19 +96,15 @@ def stream(batches: Any, delay: str | dt.timedelta | int | None = None, schema: 
         raise OptionError(f"schema={schema!r}: give a pyarrow.Schema")
     if delay is not None:
         _check_delay(delay)
-    return Stream(batches, delay, schema)
-
-
-def watermark(time: dt.datetime | int) -> Watermark:
-    """Return an item of a stream that says: no row with a time up to and including `time` comes after this.
-
-    It keeps a join going while a source is idle. `time` is a datetime, or an integer in the time column's unit.
-    """
-    if hasattr(time, "item"):  # numpy's integers and times
-        time = time.item()
-    if isinstance(time, bool) or not isinstance(time, int | dt.datetime):
-        raise TimeError(f"cf.watermark({time!r}): give a datetime, or an integer in the time column's unit")
-    return Watermark(time)
+    seconds = None if timeout is None else _timeout_seconds(timeout)
+    if batches is not None:
+        return Stream(batches, delay, schema, seconds)
+    if schema is None:
+        raise InputError(
+            "cf.stream() without batches is a stream that rows are pushed to: name its columns with schema=, or give "
+            "an iterable of batches, a reader, paths, a queue or an asynchronous iterator"
+        )
+    return PushedStream(schema, delay, seconds)
 
 
 def is_path(data: Any) -> bool:
@@ -98,6 +121,15 @@ def _check_delay(delay: Any) -> int:
     return ticks
 
 
+def _timeout_seconds(timeout: Any) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float | str | dt.timedelta):
+        raise OptionError(f"timeout={timeout!r}: give a duration such as '5 seconds', a timedelta, or seconds")
+    seconds = float(timeout) if isinstance(timeout, int | float) else duration_us(timeout) / 1e6
+    if not 0 < seconds <= TIMEOUT_MAX:
+        raise OptionError(f"timeout={timeout!r}: must be longer than zero, and at most a year")
+    return seconds
+
+
 def delay_ticks(delay: Any, time: pa.DataType, label: str) -> int | None:
     """Return the delay in microseconds, or in an integer time's unit."""
     if delay is None:
@@ -108,34 +140,3 @@ def delay_ticks(delay: Any, time: pa.DataType, label: str) -> int | None:
         example = "" if pa.types.is_integer(time) else f": write for example '{delay} seconds'"
         raise OptionError(f"{label}: delay={delay!r}, but its time column is {kind}{example}")
     return ticks
-
-
-def watermark_ticks(given: Any, time: pa.DataType, label: str) -> int:
-    """Return a watermark's time as the column's values are kept: in microseconds, or an integer time's own unit."""
-    if pa.types.is_integer(time):
-        if isinstance(given, int):
-            return _held(given)
-        raise TimeError(f"{label}: cf.watermark({given!r}), but its time column is {time}: give an integer")
-    if isinstance(given, int):
-        return _held(given * 1_000_000 // _PER_SECOND[time.unit])
-    if (given.tzinfo is None) != (time.tz is None):
-        raise TimeError(
-            f"{label}: cf.watermark({given!r}), but its time column is {time}: give a datetime "
-            f"{'without' if time.tz is None else 'with'} a zone"
-        )
-    epoch = dt.datetime(1970, 1, 1, tzinfo=None if time.tz is None else dt.UTC)
-    return (given - epoch) // dt.timedelta(microseconds=1)
-
-
-def _held(ticks: int) -> int:
-    return max(int(INT64.min), min(ticks, int(INT64.max)))
-
-
-def time_of(ticks: int, time: pa.DataType) -> Any:
-    """Return the inverse: a datetime; or an integer, for integer times and where datetime does not reach."""
-    if pa.types.is_integer(time):
-        return ticks
-    try:
-        return pa.scalar(ticks, pa.timestamp("us", time.tz)).as_py()
-    except (ValueError, OverflowError):
-        return ticks * _PER_SECOND[time.unit] // 1_000_000

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from counterflow.engines.local.core import SIDES
 from counterflow.engines.local.input.sources import running_loop
-from counterflow.engines.local.input.streams import Punctuation
+from counterflow.engines.local.input.watermarks import Punctuation
 from counterflow.engines.local.output.shedding import StreamItem
 from counterflow.engines.local.stream_join import StreamJoin
 from counterflow.errors import InputError, OptionError
 
+FETCH_SECONDS = 0.1  # how long a thread waits for the next item of `async for`, before it looks whether it is wanted
+
 
 class JoinedStream:
-    """Two streams joined: an iterator of Arrow batches.
+    """Two streams joined: an iterator of Arrow batches, for `for` and for `async for`.
 
     Closing it, or forgetting it, ends its threads and closes sources that are generators; so does an error, which is
     raised as itself, and an interrupt. It is a context manager and exports an Arrow stream. One thread at a time
@@ -26,7 +32,9 @@ class JoinedStream:
 
     def __init__(self, join: StreamJoin) -> None:
         self._join = join
-        self._items = join.items()
+        self._fetched: deque[StreamItem | BaseException] = deque()  # by `async for`: what a thread has taken
+        self._fetching = threading.Lock()
+        self._ended = False
         # Without a reference to self, and without waiting: garbage collection may come at any moment.
         self._forgotten = weakref.finalize(self, join.stop)
         self._forgotten.atexit = False
@@ -40,6 +48,64 @@ class JoinedStream:
             if isinstance(item, pa.RecordBatch):
                 return item
 
+    def poll(self, timeout: float = 0.0) -> pa.RecordBatch | None:
+        """Return the next batch of results, or None if there is none within `timeout` seconds; `ended` says why."""
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+            raise OptionError(f"poll(timeout={timeout!r}): give seconds, zero or more")
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                item = self._next(max(deadline - time.monotonic(), 0.0))
+                if item is None or isinstance(item, pa.RecordBatch):
+                    return item
+        except StopIteration:
+            return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether there are no more results: all was handed out, or it was closed."""
+        return self._ended or self._join.intake.stopped
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the results as dicts, row by row."""
+        for batch in self:
+            yield from batch.to_pylist()
+
+    def __aiter__(self) -> JoinedStream:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        import asyncio  # takes its time
+
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._fetched:
+                item = self._fetched.popleft()
+                if isinstance(item, pa.RecordBatch):
+                    return item
+                if isinstance(item, BaseException):
+                    raise item
+            if self.ended:
+                raise StopAsyncIteration
+            await loop.run_in_executor(None, self._fetch)
+
+    def _fetch(self) -> None:
+        """Take the next item, in a thread beside the event loop.
+
+        It is kept here until somebody asks for it: whoever began to wait for it may have been cancelled.
+        """
+        with self._fetching:
+            if not self._fetched:
+                try:
+                    item = self._taken(FETCH_SECONDS)
+                except StopIteration:
+                    return
+                except BaseException as error:  # it belongs to the consumer
+                    self._fetched.append(error)
+                    return
+                if item is not None:
+                    self._fetched.append(item)
+
     def punctuated(self) -> Iterator[pa.RecordBatch | Punctuation]:
         """Yield the batches, and `cf.Punctuation(time)` between them: no result with a pair_time <= time follows it."""
         self._join.punctuate()
@@ -48,16 +114,27 @@ class JoinedStream:
                 item = self._next()
             except StopIteration:
                 return
+            assert item is not None
             yield item
 
-    def _next(self) -> StreamItem:
-        if self._join.intake.stopped:
-            raise StopIteration
+    def _next(self, timeout: float | None = None) -> StreamItem | None:
+        """Return the next item, or None after the timeout; StopIteration is the end."""
+        if self._fetched:
+            item = self._fetched.popleft()
+            if isinstance(item, BaseException):
+                raise item
+            return item
         self._check_loop()
+        return self._taken(timeout)
+
+    def _taken(self, timeout: float | None) -> StreamItem | None:
+        if self.ended:
+            raise StopIteration
         self._join.check_process()
         try:
-            return next(self._items)
+            return self._join.take(timeout)
         except BaseException:  # the end too, and an interrupt
+            self._ended = True
             self.close()
             raise
 
@@ -78,9 +155,9 @@ class JoinedStream:
         loop = running_loop()
         if loop is not None and (label := self.waits_for(loop)) is not None:
             raise InputError(
-                f"{label} is asynchronous and belongs to the event loop that this call would block: take results in "
-                "another thread, `batch = await asyncio.to_thread(next, joined, None)`, or make the join outside of "
-                "the loop"
+                f"{label} is asynchronous and belongs to the event loop that this call would block: take results "
+                "with `async for batch in joined`, or in another thread, `await asyncio.to_thread(next, joined, "
+                "None)`, or make the join outside of the loop"
             )
 
     def waits_for(self, loop: Any) -> str | None:
@@ -123,6 +200,12 @@ class JoinedStream:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the join, and where it is."""
+        facts = {"state": "ended" if self.ended else "open", **self.metrics()}
+        cells = "".join(f"<tr><td>{name}</td><td>{escape(str(value))}</td></tr>" for name, value in facts.items())
+        return f"<b>{escape(repr(self))}</b><table>{cells}</table>"
 
     def __repr__(self) -> str:
         spec = self._join.spec

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from counterflow.engines.local.input.streams import Punctuation
+from counterflow.engines.local.input.watermarks import Punctuation
 
 StreamItem: TypeAlias = pa.RecordBatch | Punctuation  # of a joined stream
 
@@ -25,10 +25,12 @@ class SheddingBuffer:
         self._ended = self._stopped = False
         self._error: BaseException | None = None
 
-    def fill(self, items: Iterator[StreamItem]) -> None:
+    def fill(self, items: Iterator[StreamItem | None]) -> None:
         """Take items in, in a thread of its own, until there are no more."""
         try:
             for item in items:
+                if item is None:
+                    continue
                 with self._changed:
                     self._put(item)
                     self._changed.notify_all()
@@ -49,16 +51,19 @@ class SheddingBuffer:
             self._items.append(item)
             self._rows += item.num_rows
 
-    def __iter__(self) -> Iterator[StreamItem]:
+    def items(self, patience: Callable[[], float]) -> Iterator[StreamItem | None]:
+        """Yield them as they come; None if there is none within `patience()` seconds."""
         while True:
+            item = None
             with self._changed:
-                self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
+                self._changed.wait_for(lambda: self._items or self._ended or self._stopped, patience())
                 if self._stopped:
                     return
-                if not self._items:
+                if self._items:
+                    item = self._items.popleft()
+                    self._rows -= item.num_rows if isinstance(item, pa.RecordBatch) else 0
+                elif self._ended:
                     break
-                item = self._items.popleft()
-                self._rows -= item.num_rows if isinstance(item, pa.RecordBatch) else 0
             yield item
         if self._error is not None:
             raise self._error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
@@ -55,3 +57,20 @@ def test_any_schedule(algorithm, kind, data, seed):
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_threads(algorithm, kind, data, seed):
     check(pairs_on_threads, data.draw(designs(algorithm, kind)), *data.draw(joins(60, [kind])), seed)
+
+
+ROUNDS = range(40 if THOROUGH else 6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_tuples_that_go_round_their_ring_many_times(algorithm):
+    """A user's join writes tuples into small rings while nodes lag behind; no message may go round a ring's end."""
+    rng = np.random.default_rng(7)
+    left, right = (pa.table({"t": np.sort(rng.integers(0, 300, 250)), "k": rng.integers(0, 9, 250)}) for _ in range(2))
+    options = {"where": "l.k = r.k", "time": "t", "window": 9}
+    nodes = 1 if algorithm == "kang" else 4
+    for seed in ROUNDS:
+        for in_flight, batch_rows in ((4, 3), (8, 7), (16, 5), (3, 16)):
+            layout = (2, 2) if algorithm == "dpjoin" else (1, 1)
+            design = Design(algorithm, nodes, batch_rows, layout, in_flight=in_flight, outbox_rows=64)
+            check(pairs_by_schedule, design, left, right, options, seed)

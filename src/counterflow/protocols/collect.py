@@ -13,7 +13,7 @@ from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
-from counterflow.protocols.feed import high_of, progress
+from counterflow.protocols.feed import high_of, progress, slots_of_lane
 from counterflow.protocols.node import node_at, words_at
 from counterflow.protocols.output_gate import take_ready_results
 
@@ -66,15 +66,10 @@ def first_missing(m: Words, f: int, side: int, number: int, left: int, right: in
     if number >= (left if side == w.LEFT else right):
         return left, right
     opposite = high_of(m, f, side, number) + 1
-    slots = m[f + w.FEED_LANES + side] * slots_of_lane(m, f, side)
+    slots = m[f + w.FEED_LANES + side] * slots_of_lane(m, side)
     if load_acquire(m, f + w.FEED_CLAIMED + side) > number + slots:  # with `Incoming.write`
         return -1, -1
     return (number, opposite) if side == w.LEFT else (opposite, number)
-
-
-@inlined
-def slots_of_lane(m: Words, f: int, side: int) -> int:
-    return words_at(m[node_at(m, 0) + w.NODE_STAMPS + side], w.STAMP_WORDS)[w.STAMP_MASK] + 1
 
 
 @compiled

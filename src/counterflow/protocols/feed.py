@@ -28,7 +28,7 @@ from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
 from counterflow.protocols.machine import Machine
-from counterflow.protocols.node import node_at, stamp_arrays
+from counterflow.protocols.node import node_at, stamp_arrays, words_at
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
 
@@ -60,6 +60,7 @@ def feed(m: Words, most: int) -> int:
     to = at + min(min(most, batch), min(ahead, offered - at))
     if to - ahead > progress(m, w.LEFT) + progress(m, w.RIGHT):
         return w.IDLE
+    to = before_wrap(m, f, w.LEFT, before_wrap(m, f, w.RIGHT, to))
     left = lefts_before(m, f, to)
     if not send(m, f, left, to - left):
         return w.WORKED if m[f + w.FEED_AT] > at else w.IDLE  # a gate may have taken some
@@ -91,6 +92,24 @@ def high_of(m: Words, f: int, side: int, number: int) -> int:
     node = m[lane_head(m, f, side, number % lanes) + w.HEAD_NODE]
     _, high, mask = stamp_arrays(m[node + w.NODE_STAMPS + side])
     return load_acquire(high, (number // lanes) & mask)
+
+
+@inlined
+def slots_of_lane(m: Words, side: int) -> int:
+    return words_at(m[node_at(m, 0) + w.NODE_STAMPS + side], w.STAMP_WORDS)[w.STAMP_MASK] + 1
+
+
+@inlined
+def before_wrap(m: Words, f: int, side: int, rank: int) -> int:
+    """Return this rank, or that of the next tuple of a side in the first slot, if it is lower.
+
+    Nodes take the tuples of a message to lie side by side.
+    """
+    slots = m[f + w.FEED_LANES + side] * slots_of_lane(m, side)
+    first = (m[f + w.FEED_SENT + side] // slots + 1) * slots
+    if first >= m[f + w.FEED_OFFERED + side]:
+        return rank
+    return min(rank, first + high_of(m, f, side, first) + 1)
 
 
 @inlined

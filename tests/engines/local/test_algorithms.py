@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections import Counter
 from itertools import pairwise
 
@@ -21,6 +23,11 @@ from oracle import HOWS, expected, results
 
 ALGORITHMS = ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"]
 EXPLORED = [Phase.explicit, Phase.reuse, Phase.generate]
+
+
+def shifts(window):
+    """Left row i (time 2 i) meets right row i + d (time 2 i + 2 d + 1)."""
+    return range(-window, window)
 
 
 def engine_of(algorithm, workers, batch_rows, **options):
@@ -51,6 +58,32 @@ def test_streams(algorithm, how, inputs, workers, batch_rows, waiting, cuts):
     with cf.window_join(stream_of(left, cuts), stream_of(right, cuts[1:]), engine=engine, **options) as joined:
         got = [row for batch in joined for row in results(batch, how)]
     assert got == expected(left, right, **options)
+
+
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "auto"])
+def test_streams_that_go_round_every_ring(algorithm):
+    """Longer than all that is bounded, in batches of odd lengths with a pause in between, so that nodes lag behind."""
+    rows, window = 60_000, 700
+    rng = np.random.default_rng(3)
+    keys = rng.integers(0, window, (2, rows))
+    paused = threading.Barrier(2, lambda: time.sleep(0.05))
+
+    def batches(side):
+        table = pa.table({"ts": 2 * np.arange(rows) + side, "i": np.arange(rows), "k": keys[side]})
+        yield from table.slice(0, 1003).to_batches(251)
+        paused.wait()
+        yield from table.slice(1003).to_batches(1024)
+
+    engine = cf.Local(algorithm)
+    left, right = (cf.stream(batches(side)) for side in (0, 1))
+    joined = cf.window_join(left, right, where="l.k = r.k", time="ts", window=2 * window, ordered=True, engine=engine)
+    got = [(batch["i"].to_numpy(), batch["i_right"].to_numpy()) for batch in joined]
+    found = np.sort(np.concatenate([i for i, _ in got]) * rows + np.concatenate([j for _, j in got]))
+    near = [np.flatnonzero(keys[0][window:-window] == keys[1][window + d : rows - window + d]) for d in shifts(window)]
+    inner = [(i + window) * rows + i + window + d for i, d in zip(near, shifts(window), strict=True)]
+    lefts = found // rows
+    assert (np.diff(found) > 0).all()
+    assert np.array_equal(found[(lefts >= window) & (lefts < rows - window)], np.sort(np.concatenate(inner)))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

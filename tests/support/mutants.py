@@ -317,8 +317,8 @@ MUTANTS = [
     Mutant(
         "kang",
         "a left tuple is fed before the right one that comes before it",
-        "        if middle + high_of(m, f, w.LEFT, middle) + 1 < rank:\n",
-        "        if middle + high_of(m, f, w.LEFT, middle) + 1 <= rank:\n",
+        "        if middle + newest + 1 < rank:\n",
+        "        if middle + newest + 1 <= rank:\n",
         ("protocols.feed",),
     ),
     Mutant(

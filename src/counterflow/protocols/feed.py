@@ -64,8 +64,10 @@ def feed(m: Words, most: int) -> int:
     left = lefts_before(m, f, to)
     if not send(m, f, left, to - left):
         return w.WORKED if m[f + w.FEED_AT] > at else w.IDLE  # a gate may have taken some
-    if m[f + w.FEED_WAY] != w.TO_LANES and to - m[f + w.FEED_TOLD] >= batch:
-        tell_expired(m, f)
+    way = m[f + w.FEED_WAY]
+    told = way != w.TO_LANES and to - m[f + w.FEED_TOLD] >= batch and tell_expired(m, f) == w.WORKED
+    if way == w.TO_ALL and not told:  # once for both messages
+        wake_heads(m, f)
     return w.WORKED
 
 
@@ -115,11 +117,14 @@ def before_wrap(m: Words, f: int, side: int, rank: int) -> int:
 @inlined
 def lefts_before(m: Words, f: int, rank: int) -> int:
     """Return how many left tuples have a lower rank; it is among those that are offered and not yet sent."""
-    first = m[f + w.FEED_SENT]
+    first, lanes = m[f + w.FEED_SENT], m[f + w.FEED_LANES]
     end = min(m[f + w.FEED_OFFERED], first + rank - m[f + w.FEED_AT])
+    node = m[lane_head(m, f, w.LEFT, 0) + w.HEAD_NODE]
+    _, high, mask = stamp_arrays(m[node + w.NODE_STAMPS])
     while first < end:
         middle = (first + end) // 2
-        if middle + high_of(m, f, w.LEFT, middle) + 1 < rank:
+        newest = high[middle & mask] if lanes == 1 else high_of(m, f, w.LEFT, middle)
+        if middle + newest + 1 < rank:
             first = middle + 1
         else:
             end = middle
@@ -142,12 +147,17 @@ def send(m: Words, f: int, left: int, right: int) -> bool:
     if way == w.TO_ALL:
         for i in range(m[f + w.FEED_HEADS]):
             try_send(m, m[heads + i * w.HEAD_WORDS + w.HEAD_RING], w.BATCH, left, right, 0)
-            notify(m, m[heads + i * w.HEAD_WORDS + w.HEAD_WAITER])
     else:
         send_to_lanes(m, f, w.LEFT, left)
         send_to_lanes(m, f, w.RIGHT, right)
     note_sent(m, f, left, right)
     return True
+
+
+@inlined
+def wake_heads(m: Words, f: int) -> None:
+    for i in range(m[f + w.FEED_HEADS]):
+        notify(m, m[f + w.FEED_TABLE + i * w.HEAD_WORDS + w.HEAD_WAITER])
 
 
 @inlined

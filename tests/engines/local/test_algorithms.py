@@ -63,7 +63,7 @@ def test_streams(algorithm, how, inputs, workers, batch_rows, waiting, cuts):
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, "auto"])
 def test_streams_that_go_round_every_ring(algorithm):
     """Longer than all that is bounded, in batches of odd lengths with a pause in between, so that nodes lag behind."""
-    rows, window = 60_000, 700
+    rows, window = 200_000, 700
     rng = np.random.default_rng(3)
     keys = rng.integers(0, window, (2, rows))
     paused = threading.Barrier(2, lambda: time.sleep(0.05))

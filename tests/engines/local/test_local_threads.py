@@ -434,7 +434,7 @@ def test_watermarks_do_not_pile_up():
     intake = Intake(open_side(cf.stream([], schema=SCHEMA), "left")[0], 10, shed=False)
     for item in (cf.watermark(5), cf.watermark(9), cf.watermark(7), batch([1]), cf.watermark(8)):
         assert intake._put(0, item)
-    taken = [intake.poll([0]) for _ in range(4)]
+    taken = [intake.poll([0], rows_max=10) for _ in range(4)]
     assert [None if t is None else t[1] for t in taken] == [cf.watermark(9), batch([1]), cf.watermark(8), None]
     mixed = cf.stream([batch([1]), cf.watermark(5), cf.watermark(dt.datetime(2024, 1, 1))])
     with pytest.raises(cf.TimeError, match="give an integer"):

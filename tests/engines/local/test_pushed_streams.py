@@ -6,6 +6,7 @@ No test measures time; what waits, waits for an event, and a hang fails after a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import threading
 
@@ -61,10 +62,58 @@ def test_a_row_alone_gets_its_pairs_at_once():
     left, right, joined = two()
     for i in range(30):
         left.push(row(i))
-        left.advance(i)  # or another left row might come before the right one
         right.push(row(i))
         assert taken(joined, 1) == [i]
     joined.close()
+
+
+def test_in_order_a_row_waits_for_what_may_come_before_it():
+    left, right, joined = two(ordered=True)
+    left.push(row(1))
+    right.push(row(1))
+    assert joined.poll(timeout=0.01) is None  # another left row at time 1 would be before the right one
+    left.advance(1)
+    assert taken(joined, 1) == [1]
+    joined.close()
+
+
+def test_a_pair_does_not_wait_for_the_slower_side():
+    """Whichever row comes second finds the other, be it the earlier or the later one."""
+    left, right, joined = two(where="true", window=cf.window(before=10, after=2))
+    right.push([row(i) for i in (100, 103, 120)])
+    left.push(row(90))  # meets what is at most 2 later
+    left.push(row(101))
+    assert taken(joined, 2) == [101, 101]
+    right.push(row(121))
+    left.push(row(114))
+    left.push(row(125))
+    assert taken(joined, 2) == [125, 125]
+    left.close(), right.close()
+    assert ids_of(joined) == []
+
+
+def test_the_faster_side_waits_before_it_is_too_far_ahead():
+    """Its rows stay in the window until the other side has passed them: so they are bounded, too."""
+    left, right, joined = two(engine=cf.Local(buffer_rows=20))
+    pushed: list[int] = []
+
+    def push_all():
+        with contextlib.suppress(cf.InputError):
+            for i in range(1000):
+                right.push(row(i))
+                pushed.append(i)
+
+    threads = [threading.Thread(target=push_all), threading.Thread(target=lambda: list(joined))]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: joined.metrics()["waiting_rows_right"] >= 20 and joined.metrics()["queued_rows_right"] == 20)
+    assert joined.metrics()["waiting_rows_right"] < 40 and len(pushed) <= 60
+    left.push(row(500))
+    wait_until(lambda: len(pushed) >= 500)
+    assert len(pushed) <= 560
+    joined.close()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ class Core(Protocol):
         """Whether pairs are handed out in the order of their later tuples, and of the earlier ones of each."""
 
     @property
+    def takes_any_order(self) -> bool:
+        """Whether the sides may be fed independently: each in order, but not in an order of both."""
+
+    @property
     def finished(self) -> bool:
         """Whether all was fed and all was collected, or it was closed."""
 
@@ -81,6 +85,7 @@ class SequentialCore:
     """Kang's procedure in the feeding thread. At most `pairs_max` pairs, and those of one probe, wait for `collect`."""
 
     in_order = False
+    takes_any_order = True  # a tuple is looked for where its stamps say, whatever came before
 
     def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
         paths = [choose_path(spec.parts, side) for side in SIDES]

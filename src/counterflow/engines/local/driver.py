@@ -15,6 +15,7 @@ from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, Merging, SourceProgress
 from counterflow.engines.local.stamps import Mark, Stamping, Step
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
 
@@ -88,12 +89,16 @@ class Driver:
     def __init__(self, spec: JoinSpec, engine: Local, intake: Intake, inbox: Inbox, core: Core) -> None:
         self.intake, self.inbox, self.core = intake, inbox, core
         self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
-        self.merging = Merging(spec, intake.sources)
-        self.stamping = Stamping(spec, self.step_rows)
+        by_side = (
+            core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
+        )
+        self.merging = Merging(spec, intake.sources, by_side)
+        self.stamping = Stamping(spec, self.step_rows, by_side)
         self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
         self.failure: BaseException | None = None
         self.failed_in_core = False
         self.frontier = BEGINNING  # the first time that is not yet late
+        self.ahead: dict[Side, int] = {"left": 0, "right": 0}  # rows that were joined before the other side was there
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
@@ -117,8 +122,9 @@ class Driver:
         """Take what has come, at most a batch of it, and join what is due; False at the end."""
         rows = 0
         while self.merging.live and rows < self.step_rows:
-            wanted = self.merging.wanted(self.buffer_rows)
-            polled = self.intake.poll(wanted)
+            self.ahead = self.stamping.ahead(self.merging.frontier)
+            wanted = self.merging.wanted(self.buffer_rows, self.ahead)
+            polled = self.intake.poll(wanted, self.step_rows)
             if polled is not None:
                 rows += max(self.take(*polled), 1)
                 del polled  # or it would be kept while the next one is waited for

@@ -24,7 +24,7 @@ from counterflow.engines.local.input.sources import Source
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.engines.local.input.watermarks import Watermark, time_of, watermark_ticks
 from counterflow.errors import TimeError
-from counterflow.predicate.expression import Side
+from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
 from counterflow.windows.times import INT64, saturating_subtract, time_values
 from counterflow.windows.vectors import Array
@@ -321,10 +321,16 @@ class Due:
 
 
 class Merging:
-    """All sources of a join; a source's rank is its place in the order of tuples at equal times: left ones first."""
+    """All sources of a join; a source's rank is its place in the order of tuples at equal times: left ones first.
 
-    def __init__(self, spec: JoinSpec, sources: Sequence[Source]) -> None:
+    With `by_side` the rows of a side are due once their order among that side's own is certain. It then does not wait
+    for the other side: rows of both come out in order, but not in an order of both.
+    """
+
+    def __init__(self, spec: JoinSpec, sources: Sequence[Source], by_side: bool = False) -> None:
+        self.by_side = by_side
         self.sources = [SourceProgress(s, spec.side(s.side), rank) for rank, s in enumerate(sources)]
+        self._sides = [[source for source in self.sources if source.source.side == side] for side in SIDES]
 
     @property
     def live(self) -> list[SourceProgress]:
@@ -334,10 +340,17 @@ class Merging:
     def frontier(self) -> int:
         return min((source.frontier for source in self.sources if source.live), default=END)
 
-    def wanted(self, rows_max: int) -> list[int]:
-        """Return the sources to read from: the one all others wait for, and those that are not too far ahead of it."""
+    def wanted(self, rows_max: int, ahead: dict[Side, int]) -> list[int]:
+        """Return the sources to read from: the one all others wait for, and those that are not too far ahead of it.
+
+        `ahead`: how many rows of each side were due already, although the other side has not come so far.
+        """
         live = sorted(self.live, key=lambda source: (source.frontier, source.rank))
-        return [source.rank for i, source in enumerate(live) if not i or len(source.waiting) < rows_max]
+        return [
+            source.rank
+            for i, source in enumerate(live)
+            if not i or len(source.waiting) + ahead[source.source.side] < rows_max
+        ]
 
     def accept(self, rank: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Take a batch of a source in, and return its late rows."""
@@ -346,22 +359,25 @@ class Merging:
 
     def next_time(self, side: Side) -> int | None:
         """Return a time before which no further row of this side will be due; None if there will be none at all."""
-        own = [source for source in self.sources if source.source.side == side]
+        own = self._sides[0 if side == "left" else 1]
         sent = [source.frontier if source.in_order else self.frontier for source in own if source.live]
         waiting = [source.waiting.least for source in own]
         return min((time for time in (*sent, *waiting) if time is not None), default=None)
 
     def due(self) -> Due:
-        """Take out the rows that are due.
+        """Take out the rows that are due: those that the sources' frontier has passed.
 
         At the frontier's own time those are due, too, that come before all that may still be sent then.
         """
-        frontier = self.frontier
-        first = min((s.rank for s in self.live if not s.in_order or s.frontier == frontier), default=len(self.sources))
         pieces: dict[Side, list[Piece]] = {"left": [], "right": []}
-        for source in self.sources:
-            if len(source.waiting):
-                pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
+        for group in self._sides if self.by_side else [self.sources]:
+            live = [source for source in group if source.live]
+            # A row out of order is on time, if it is not before the join's frontier.
+            frontier = min((s.frontier if s.in_order else self.frontier for s in live), default=END)
+            first = min((s.rank for s in live if not s.in_order or s.frontier == frontier), default=len(self.sources))
+            for source in group:
+                if len(source.waiting):
+                    pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
         return Due(merge_pieces(pieces["left"]), merge_pieces(pieces["right"]))
 
 

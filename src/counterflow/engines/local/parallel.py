@@ -25,7 +25,7 @@ from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array, Vector
 
 BATCH_MAX = 1 << 10  # of one message: larger ones gain nothing, and cost latency
-IN_FLIGHT_MIN = 1 << 12
+IN_FLIGHT_MIN = 1 << 14  # tuples of both sides: fewer would let nodes wait for Python
 COLLECTED_MAX = 1 << 14  # results that one call of `collect` hands out
 CHECKED_MAX = 1 << 18  # candidate pairs checked at once
 
@@ -46,7 +46,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
         symmetric=engine.symmetric,
         strategy=engine.waiting,
         batch_rows=batch_rows,
-        in_flight=max(IN_FLIGHT_MIN, 8 * batch_rows),
+        in_flight=max(IN_FLIGHT_MIN, 32 * batch_rows),
         ordered_output=spec.ordered,
         expected_rows=expected_rows,
         nullable=spec.has_null_matches,
@@ -56,6 +56,8 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
 
 class NodesCore:
     """A `core.Core` of compiled nodes, whoever steps them: it feeds them, and collects what they find."""
+
+    takes_any_order = False  # a protocol's feed merges the sides by their stamps
 
     def __init__(self, spec: JoinSpec, design: Design) -> None:
         self.spec, self.design = spec, design

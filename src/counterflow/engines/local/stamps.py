@@ -7,6 +7,10 @@ An *ordinal* counts all tuples of a side, a *number* only those that pass its on
 core; the *rank* counts the tuples of both sides. Windows are defined on ordinals, cores work with numbers.
 
 `Stamping` stamps the tuples of streams as they come; `stamp_tables` stamps two finite tables at once.
+
+Stamped `by_side`, tuples of the two sides need not come in one order: a tuple then meets the opposite ones that were
+stamped before it, earlier or later ones, whose times are in its window. Whichever of a pair is stamped second finds the
+other, so nobody waits for the total order; but windows of rows are defined by it.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from counterflow.predicate.expression import Side, columns_of
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.store import Batch, passing
-from counterflow.windows.times import horizon_of, time_values
+from counterflow.windows.times import horizon_of, saturating_subtract, time_bounds, time_values
 from counterflow.windows.vectors import Array, from_arrow_column
 
 NEVER = END + 1  # the time of what follows when nothing does: after all times, also after the last one
@@ -63,7 +67,7 @@ class _Side:
     """What has come of a side until now."""
 
     def __init__(self, spec: JoinSpec, side: Side) -> None:
-        self.side, self.window = side, spec.side(side).window
+        self.spec, self.side, self.window = spec, side, spec.side(side).window
         self.filters, self.required = spec.parts.filters(side), spec.required[side]
         self.columns = sorted({column.name for column in columns_of(spec.predicate) if column.side == side})
         self.ordinals = self.numbers = 0
@@ -95,14 +99,32 @@ class _Side:
         """Return the oldest ordinals in this side's window when opposite tuples arrive."""
         return horizon_of(self.window, times, arrived, lambda time: self._times.search("time", time))
 
+    def within(self, times: Array, arrived: Array) -> tuple[Array, Array]:
+        """Return the ordinals of this side that opposite tuples meet, from the first up to the second.
+
+        They are among the `arrived` ones, and may be earlier or later than the opposite tuple.
+        """
+        oldest, newest = time_bounds(self.spec, "right" if self.side == "left" else "left", times)
+        end = np.minimum(self._times.search("time", newest, "right"), arrived)
+        return np.minimum(self._times.search("time", oldest), end), end
+
     def number(self, ordinals: Any) -> Any:
         """Return how many tuples before these ordinals have a number."""
         return ordinals if self._passed is None else self._passed.search("ordinal", ordinals)
 
-    def bury(self, opposite_time: int | None) -> None:
+    def bury(self, opposite_time: int | None, by_side: bool) -> None:
         """Note what no further opposite tuple can meet: the next one has this time or a later one, if there is one."""
-        dead = self.ordinals if opposite_time is None else int(self.horizon(opposite_time, self.ordinals))
+        if opposite_time is None:
+            dead = self.ordinals
+        elif by_side:  # those of its own time and later ones can be met, however short this side's window is
+            dead = int(self._times.search("time", saturating_subtract(opposite_time, max(self.window.reach or 0, 0))))
+        else:
+            dead = int(self.horizon(opposite_time, self.ordinals))
         self.dead = max(self.dead, dead)
+
+    def ahead(self, time: int) -> int:
+        """Return how many tuples have this time or a later one."""
+        return self.ordinals - int(self._times.search("time", time))
 
     def forget(self) -> None:
         """Drop what was kept of tuples that are met no more."""
@@ -143,9 +165,10 @@ class Stretch:
 
 
 class Stamper:
-    """Stamps stretch after stretch."""
+    """Stamps stretch after stretch; the sides of each may be at different times, if it is done `by_side`."""
 
-    def __init__(self, spec: JoinSpec) -> None:
+    def __init__(self, spec: JoinSpec, by_side: bool = False) -> None:
+        self.by_side = by_side
         self.sides = _Side(spec, "left"), _Side(spec, "right")
         self.no_rows = [pa.RecordBatch.from_pylist([], schema=s.schema) for s in (spec.left, spec.right)]
         empty = np.empty(0, np.int64)
@@ -169,8 +192,8 @@ class Stamper:
                 stamped.append(self._nothing[i])
                 continue
             met, came = self.sides[1 - i], arrived[i] + first[1 - i]
-            horizon = met.horizon(times[i], came)
-            low, high = met.number(horizon), met.number(came) - 1
+            horizon, end = met.within(times[i], came) if self.by_side else (met.horizon(times[i], came), came)
+            low, high = met.number(horizon), met.number(end) - 1
             tuples = _tuples(self.sides[i].side, part[1], kept[i], numbers[i], low, high)
             rank = np.arange(first[i], first[i] + len(came)) + came
             stamped.append(Stamped(times[i], rank, horizon, kept[i], tuples))
@@ -256,7 +279,7 @@ def stamp_tables(spec: JoinSpec, left: pa.Table, right: pa.Table) -> StampedTabl
         given.append((time[rows], columns))
     stretch = stamper.stamp(given[0], given[1])
     for side in stamper.sides:
-        side.bury(None)
+        side.bury(None, by_side=False)
     stretch = replace(stretch, left=_of_rows(stretch.left, order[0]), right=_of_rows(stretch.right, order[1]))
     return StampedTables(stretch, times, order)
 
@@ -302,12 +325,12 @@ class Step:
 
 
 class Stamping:
-    """Tuples in the total order in, steps for the core out."""
+    """Tuples in the total order (or `by_side`) in, steps for the core out."""
 
-    def __init__(self, spec: JoinSpec, rows_max: int) -> None:
-        self.rows_max = rows_max
+    def __init__(self, spec: JoinSpec, rows_max: int, by_side: bool = False) -> None:
+        self.rows_max, self.by_side = rows_max, by_side
         self.mark = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
-        self._stamper = Stamper(spec)
+        self._stamper = Stamper(spec, by_side)
         self.sides = self._stamper.sides
 
     def steps(self, due: Due, next_times: tuple[int | None, int | None]) -> Iterator[Step]:
@@ -343,6 +366,10 @@ class Stamping:
             side.forget()
         return mark
 
+    def ahead(self, frontier: int) -> dict[Side, int]:
+        """Return how many tuples of each side were stamped although they are not before the join's frontier."""
+        return {side.side: side.ahead(frontier) if self.by_side else 0 for side in self.sides}
+
     def _given(self, i: int, piece: Piece | None) -> Given | None:
         if piece is None:
             return None
@@ -355,7 +382,7 @@ class Stamping:
 
     def _bury(self, next_times: tuple[int | None, int | None]) -> None:
         for side, opposite_time in zip(self.sides, reversed(next_times), strict=True):
-            side.bury(opposite_time)
+            side.bury(opposite_time, self.by_side)
 
     def _mark(
         self, numbers: tuple[int, int], rank: int, next_times: Sequence[int | None], dead: tuple[int, int]

@@ -256,12 +256,13 @@ class StreamJoin:
         for i, side in enumerate(SIDES):
             ranks = [rank for rank, source in enumerate(self.sources) if source.side == side]
             progress = [] if driver is None else [driver.merging.sources[rank] for rank in ranks]
+            ahead = 0 if driver is None else driver.ahead[side]
             found |= {
                 f"rows_{side}": sum(source.rows for source in progress),
                 f"late_{side}": 0 if driver is None else driver.late[side].count,
                 f"dropped_{side}": sum(self.intake.dropped[rank] for rank in ranks),
                 f"queued_rows_{side}": sum(self.intake.rows[rank] for rank in ranks),
-                f"waiting_rows_{side}": sum(len(source.waiting) for source in progress),
+                f"waiting_rows_{side}": ahead + sum(len(source.waiting) for source in progress),
                 f"state_rows_{side}": 0 if results is None else len(results.rows[i].facts),
             }
         found |= {

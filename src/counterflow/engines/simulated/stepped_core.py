@@ -19,8 +19,8 @@ from counterflow.windows.vectors import Array
 FED_MAX = 24  # tuples at once
 MOVES_MAX = 40  # between two batches
 COLLECTED = 0.1  # how often it is the collector's turn
-SMALL = (1, 2, 16)
-IN_FLIGHT = (16, 64, 256)
+SMALL = (1, 3, 16)
+IN_FLIGHT = (4, 16, 64)
 
 
 class SteppedCore(NodesCore):

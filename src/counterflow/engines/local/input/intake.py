@@ -161,17 +161,26 @@ class Intake:
         """Return the errors that ended sources."""
         return [end.error for end in self.ended if end is not None and end.error is not None]
 
-    def poll(self, ranks: Sequence[int]) -> tuple[int, Item | End] | None:
-        """Return the next item of the first of these sources that has one."""
+    def poll(self, ranks: Sequence[int], rows_max: int) -> tuple[int, Item | End] | None:
+        """Return the next item of the first of these sources that has one.
+
+        Batches that have piled up come as one, of at most `rows_max` rows (or the first of them, if that has more).
+        """
         with self._lock:
-            for rank in ranks:
-                if self._queues[rank]:
-                    item = self._queues[rank].popleft()
-                    if isinstance(item, pa.RecordBatch):
-                        self.rows[rank] -= item.num_rows
-                        self._room.notify_all()
-                    return rank, item
-            return None
+            rank = next((rank for rank in ranks if self._queues[rank]), None)
+            if rank is None:
+                return None
+            queue = self._queues[rank]
+            item = queue.popleft()
+            if not isinstance(item, pa.RecordBatch):
+                return rank, item
+            batches, rows = [item], item.num_rows
+            while queue and isinstance(queue[0], pa.RecordBatch) and rows + queue[0].num_rows <= rows_max:
+                batches.append(queue.popleft())
+                rows += batches[-1].num_rows
+            self.rows[rank] -= rows
+            self._room.notify_all()
+        return rank, item if len(batches) == 1 else pa.concat_batches(batches)
 
     def silent_since(self, rank: int) -> float | None:
         """Return when the last item of a source came, unless one is waiting to be taken."""

@@ -31,7 +31,7 @@ NAP_US = 100  # where there is no futex
 
 
 def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Where words[i] lies; the first two arguments are words and i."""
+    """Return where words[i] lies; the first two arguments are words and i."""
     array_type, index_type = signature.args[:2]
     index = context.cast(builder, arguments[1], index_type, types.intp)
     view = context.make_array(array_type)(context, builder, arguments[0])
@@ -39,7 +39,7 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _word(context: Any, builder: Any, signature: Any, arguments: Any, k: int) -> Any:
-    """Argument k as an int64."""
+    """Return argument k as an int64."""
     return context.cast(builder, arguments[k], signature.args[k], types.int64)
 
 
@@ -55,7 +55,7 @@ def _system(builder: Any, name: str, result: Any, arguments: list[Any], variadic
 
 @intrinsic
 def load(typing_context: Any, words: Any, i: Any) -> Any:
-    """words[i], without numba's question whether i is negative."""
+    """Return words[i], without numba's question whether i is negative."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(_address(context, builder, signature, arguments))
@@ -65,7 +65,7 @@ def load(typing_context: Any, words: Any, i: Any) -> Any:
 
 @intrinsic
 def store(typing_context: Any, words: Any, i: Any, value: Any) -> Any:
-    """words[i] = value, without numba's question whether i is negative."""
+    """Store words[i] = value, without numba's question whether i is negative."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = _word(context, builder, signature, arguments, 2)
@@ -77,7 +77,7 @@ def store(typing_context: Any, words: Any, i: Any, value: Any) -> Any:
 
 @intrinsic
 def load_acquire(typing_context: Any, words: Any, i: Any) -> Any:
-    """words[i]; later loads and stores of this thread come after it."""
+    """Return words[i]; later loads and stores of this thread come after it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(_address(context, builder, signature, arguments), "acquire", WORD_BYTES)
@@ -87,7 +87,7 @@ def load_acquire(typing_context: Any, words: Any, i: Any) -> Any:
 
 @intrinsic
 def store_release(typing_context: Any, words: Any, i: Any, value: Any) -> Any:
-    """words[i] = value; earlier loads and stores of this thread come before it."""
+    """Store words[i] = value; earlier loads and stores of this thread come before it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = _word(context, builder, signature, arguments, 2)
@@ -99,7 +99,7 @@ def store_release(typing_context: Any, words: Any, i: Any, value: Any) -> Any:
 
 @intrinsic
 def store_fenced(typing_context: Any, words: Any, i: Any, value: Any) -> Any:
-    """words[i] = value, then a full fence; on x86 one exchange is both, and faster than the two."""
+    """Store words[i] = value, then fence; on x86 one exchange is both, and faster than the two."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = _word(context, builder, signature, arguments, 2)
@@ -136,7 +136,7 @@ def compare_and_swap(typing_context: Any, words: Any, i: Any, old: Any, new: Any
 
 @intrinsic
 def fence(typing_context: Any) -> Any:
-    """What this thread stored before is visible to all before what it loads afterwards is read."""
+    """Let what this thread stored before be visible to all before what it loads afterwards is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -187,7 +187,7 @@ def yield_thread(typing_context: Any) -> Any:
 
 @intrinsic
 def clock_ns(typing_context: Any) -> Any:
-    """The clock of `time.monotonic_ns`."""
+    """Return the time of `time.monotonic_ns`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         now = cgutils.alloca_once(builder, ir.ArrayType(I64, 2))

@@ -49,7 +49,7 @@ def step(m: Words, k: int) -> int:
 
 @inlined
 def half_empty(m: Words, ring: int) -> bool:
-    """Half of a queue is left to acknowledgements, so that two nodes never wait for each other."""
+    """Say whether tuples may be sent: half of a queue is for acknowledgements, so two nodes never block each other."""
     return 2 * room(m, ring) > m[ring + RING_CAPACITY]
 
 
@@ -112,7 +112,7 @@ def process_arrival(m: Words, k: int, node: int) -> int:
 
 @inlined
 def excess(mine: int, forwarded: int, next_node_first: int, batch: int) -> int:
-    """How many tuples to hand on: half of what this node has more than the next, counting what is under way to it."""
+    """Return how many tuples to hand on: half of what this node has more than the next, counting those under way."""
     theirs = forwarded - next_node_first
     return min((mine - theirs + 1) // 2, batch) if mine > theirs else 0
 

@@ -48,7 +48,7 @@ def receive(m: Words, node: int) -> bool:
 
 @inlined
 def outcome(m: Words, node: int) -> int:
-    """Of a step that could not go on."""
+    """Return what a step says that could not go on."""
     return w.NEEDS if m[node + w.NODE_NEED] != 0 else w.IDLE
 
 

@@ -31,7 +31,7 @@ def node_at(m: Words, k: int) -> int:
 
 @inlined
 def stamp_arrays(descriptor: int) -> Any:
-    """`low` and `high` by slot, and the mask that makes a slot of a place."""
+    """Return `low` and `high` by slot, and the mask that makes a slot of a place."""
     d = words_at(descriptor, w.STAMP_WORDS)
     size = d[w.STAMP_MASK] + 1
     return words_at(d[w.STAMP_LOW], size), words_at(d[w.STAMP_HIGH], size), d[w.STAMP_MASK]
@@ -45,14 +45,14 @@ def numbering(descriptor: int) -> Any:
 
 @inlined
 def row_from(m: Words, segment: int, number: int) -> int:
-    """The first row of the segment whose tuple has at least this number."""
+    """Return the first row of the segment whose tuple has at least this number."""
     stride = m[segment + w.SEGMENT_STRIDE]
     return (number - m[segment + w.SEGMENT_OFFSET] + stride - 1) // stride
 
 
 @inlined
 def room_to_wrap(m: Words, node: int, side: int, first: int) -> int:
-    """How many tuples from this place on lie side by side; a message has no others."""
+    """Return how many tuples from this place on lie side by side; a message has no others."""
     mask = words_at(m[node + w.NODE_STAMPS + side], w.STAMP_WORDS)[w.STAMP_MASK]
     return mask + 1 - (first & mask)
 
@@ -116,7 +116,7 @@ def store(m: Words, node: int, segment: int, first: int, count: int) -> bool:
 
 @inlined
 def oldest_row(m: Words, segment: int) -> int:
-    """Of all nodes that share the segment's ring: the slowest of them decides what may be overwritten."""
+    """Return the oldest row that some node still needs: the slowest of those that share the ring decides."""
     oldest = m[segment + w.SEGMENT_FIRST_ROW]
     for i in range(1, m[segment + w.SEGMENT_SHARERS]):
         oldest = min(oldest, load_acquire(m, segment + i * m[segment + w.SEGMENT_SHARE_STEP] + w.SEGMENT_FIRST_ROW))
@@ -224,7 +224,7 @@ def search(m: Words, node: int, segment: int, first: int, count: int, limit: int
 
 @inlined
 def note_end(m: Words, node: int, segment: int, finished: int) -> None:
-    """After a call: whether probes are left over that the index does not help."""
+    """Note after a call whether probes are left over that the index does not help."""
     if finished != 0:
         over = m[node + w.NODE_SEARCH] == IN_INDEX and m[segment + w.SEGMENT_LEFT_OVER] > 0
         m[node + w.NODE_SEARCH] = CHOOSE if over else FINISH

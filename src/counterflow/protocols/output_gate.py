@@ -50,7 +50,7 @@ def sort_results(m: Words, node: int) -> None:
 
 @inlined
 def precedes(results: Words, i: int, j: int) -> bool:
-    """By the rank of the later tuple, then by the earlier one: of one later tuple, only that side's numbers differ."""
+    """Compare by the later tuple's rank, then by the earlier one: of one later tuple only that number differs."""
     a, b = i * w.RESULT_WORDS, j * w.RESULT_WORDS
     if results[a] != results[b]:
         return results[a] < results[b]
@@ -59,7 +59,7 @@ def precedes(results: Words, i: int, j: int) -> bool:
 
 @inlined
 def run_end(results: Words, begin: int, count: int) -> int:
-    """Where the ascending run that begins here ends."""
+    """Return where the ascending run ends that begins here."""
     end = begin + 1
     while end < count and precedes(results, end - 1, end):
         end += 1
@@ -68,7 +68,7 @@ def run_end(results: Words, begin: int, count: int) -> int:
 
 @compiled
 def merge_runs(source: Words, target: Words, count: int) -> None:
-    """Each run with the one after it."""
+    """Merge each run with the one after it."""
     begin = 0
     while begin < count:
         middle = run_end(source, begin, count)

@@ -37,7 +37,7 @@ class Outbox:
         self.m[self.at + w.OUTBOX_SIZE] = size
 
     def grow(self) -> None:
-        """Only before a gate: nobody else knows the results of a batch that is not complete."""
+        """Make room for more results. Only before a gate: nobody else knows those of a batch that is not complete."""
         before = self.results
         self._make(2 * int(self.m[self.at + w.OUTBOX_SIZE]))
         self.results[: len(before)] = before
@@ -115,7 +115,7 @@ class Segment:
     # --- the ring
 
     def _make_ring(self, capacity: int) -> None:
-        """Empty, or with the rows of the one before."""
+        """Make a ring: empty, or with the rows of the one before."""
         m, at, shape = self.machine.m, self.at, self.kernels.shape
         ring: list[Array] = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         if self.indexed:
@@ -151,7 +151,7 @@ class Segment:
     # --- the index
 
     def _make_index(self) -> None:
-        """Over the rows that are there."""
+        """Make an index over the rows that are there."""
         m, at = self.machine.m, self.at
         self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.capacity)
         first, end = int(m[at + w.SEGMENT_FIRST_ROW]), int(m[at + w.SEGMENT_NEXT_ROW])
@@ -191,6 +191,6 @@ class Segment:
         self._make_output(max(2 * int(self.machine.m[self.at + w.SEGMENT_OUT_SIZE]), 2 * waiting))
 
     def load_scan(self) -> None:
-        """What was written before is compared without bounds: with everything, which is right and slow."""
+        """Let the node scan. What was written before is compared without bounds: with everything, right and slow."""
         self.machine.incoming[1 - self.side].scanned = True
         self.machine.m[self.at + w.SEGMENT_SCAN] = self.kernels.scanned.scan.address

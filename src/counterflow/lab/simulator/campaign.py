@@ -32,7 +32,7 @@ class Failure:
 
     @property
     def command(self) -> str:
-        """Runs it again."""
+        """Return the command that runs it again."""
         asked = [] if self.nodes is None else ["--nodes", str(self.nodes)]
         where = ["--algorithm", self.case.algorithm, *asked, "--case", str(self.case.seed)]
         return shlex.join(["counterflow", "simulate", *where, "--schedule", str(self.schedule)])
@@ -84,7 +84,7 @@ def run_many(
     processes: int = 1,
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """A report; its failures are `Failure`s."""
+    """Return a report; its failures are `Failure`s."""
     parts, started = list(parts_of(algorithms, schedules, nodes, seed)), time.perf_counter()
     done, moves, failures = Counter[str](), 0, list[Failure]()
     for counted, moved, failed in _mapped(parts, min(processes, len(parts))):

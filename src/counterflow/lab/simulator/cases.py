@@ -27,7 +27,7 @@ SCHEMA = pa.schema({"t": pa.int64(), "k": pa.int64(), "x": pa.int64()})
 
 @dataclass(frozen=True)
 class Case:
-    """`seed` decides the tuples."""
+    """A join; `seed` decides its tuples."""
 
     algorithm: str
     nodes: int = 2
@@ -46,7 +46,7 @@ class Case:
     seed: int = 0
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        """Tuples in order of time, many at the same time."""
+        """Return tuples in order of time, many at the same time."""
         rng = np.random.default_rng(self.seed)
         span = max(self.left_rows, self.right_rows) // 2 + 1
         return _table(rng, self.left_rows, span), _table(rng, self.right_rows, span)
@@ -83,7 +83,7 @@ def _spec(predicate: str, window: Any) -> JoinSpec:
 
 
 def random_case(seed: int, algorithms: tuple[str, ...] = NAMES, nodes: int | None = None) -> Case:
-    """Any small join; `nodes` where that is given."""
+    """Return any small join, of `nodes` nodes where that is given."""
     rng = random.Random(seed)
     algorithm = algorithms[seed % len(algorithms)]
     traits = protocol(algorithm)

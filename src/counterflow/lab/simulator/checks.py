@@ -34,7 +34,7 @@ WHOLE, MOVE, OWN = 0, 1, 2
 
 @compiled
 def check_result(m: Words, at: Words, state: Words, expected: Words, counts: Words, rights: int, ordered: bool) -> int:
-    """A result that the collector takes: a pair that is asked for, for the first time, and not too late."""
+    """Check a result that the collector takes: a pair that is asked for, for the first time, and not too late."""
     rank, pair = at[0] >> 1, at[1] * rights + at[2]
     if expected[pair] == 0:
         return WRONG_PAIR
@@ -53,7 +53,7 @@ def check_result(m: Words, at: Words, state: Words, expected: Words, counts: Wor
 
 @compiled
 def check_all_found(expected: Words, counts: Words) -> int:
-    """At the end: every pair was found."""
+    """Check at the end that every pair was found."""
     for pair in range(len(expected)):
         if expected[pair] != 0 and counts[pair] == 0:
             return MISSED
@@ -62,7 +62,7 @@ def check_all_found(expected: Words, counts: Words) -> int:
 
 @inlined
 def check_turn(m: Words, ring: int, carried: Words, wire: int) -> int:
-    """A message that a wire carries: arrivals follow each other without a gap."""
+    """Check a message that a wire carries: arrivals follow each other without a gap."""
     if front(m, ring, 0) == w.ARRIVAL:
         first, count = front(m, ring, 1), front(m, ring, 2)
         if first != carried[wire]:
@@ -73,7 +73,7 @@ def check_turn(m: Words, ring: int, carried: Words, wire: int) -> int:
 
 @compiled
 def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
-    """After a node's step: what it has forgotten, no tuple that is still to come here meets."""
+    """Check after a node's step: what it has forgotten, no tuple that is still to come here meets."""
     node = node_at(m, k)
     if way == WHOLE and (k > 0 or m[node + w.NODE_PHASE] != 0):
         return NOTHING
@@ -97,7 +97,7 @@ def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
 
 @compiled
 def check_memory(m: Words, wires: Array, side: int, most: int) -> int:
-    """When all messages are done with: the nodes' windows of a side hold at most `most` tuples together."""
+    """Check that nodes which are done with all messages hold at most `most` tuples of a side together."""
     for wire in range(len(wires)):
         for half in range(2):
             if m[wires[wire, half] + HEAD] != m[wires[wire, half] + TAIL]:

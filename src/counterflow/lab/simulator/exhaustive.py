@@ -107,7 +107,7 @@ class Exploration:
 
 
 def explore(case: Case, parts: Parts | None = None) -> Exploration:
-    """Every way in which the case can go on, as far as the first failure."""
+    """Follow every way in which the case can go on, as far as the first failure."""
     simulation = Simulation(replace(case, access="scan", outbox_rows=64), parts)
     tuples = max(case.left_rows, case.right_rows)
     if any(segment.capacity < tuples for segment in simulation.machine.segments.values() if segment.shares is None):
@@ -128,7 +128,7 @@ def explore(case: Case, parts: Parts | None = None) -> Exploration:
 
 
 def _looked_at(simulation: Simulation) -> Array:
-    """The words of the memory that decide what happens, but for queues."""
+    """Return the words of the memory that decide what happens, but for queues."""
     machine, m = simulation.machine, simulation.m
     places = [w.HEADER_FINISHED]
     places += [machine.feed + word for word in range(w.FEED_OFFERED, w.FEED_CLAIMED)]
@@ -179,7 +179,7 @@ def digest_of(stage: Stage, looked_at: Words) -> int:
 
 @inlined
 def is_new(visited: Words, digest: int) -> bool:
-    """Whether it is seen for the first time."""
+    """Say whether a state is seen for the first time."""
     place = (digest >> 7) & (len(visited) - 1)
     while visited[place] != 0:
         if visited[place] == digest:
@@ -209,7 +209,7 @@ def searcher(parts: Parts) -> Any:
 
     @compiled
     def search(stage: Stage, looked_at: Words, stack: Array, levels: Array, visited: Words, found: Words) -> int:
-        """Level by level: try all who may move from the state that is saved there."""
+        """Try, level by level, all who may move from the state that is saved there."""
         state = stage.state
         actors, level = stage.m[w.HEADER_NODES] + len(stage.wires) + 1, 0  # the last one is the driver
         levels[0, DIGEST] = digest_of(stage, looked_at)

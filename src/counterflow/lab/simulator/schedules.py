@@ -29,7 +29,7 @@ ORDINARY = 16  # a weight
 
 @inlined
 def chance(state: Words, below: int) -> int:
-    """A number from 0 to `below` - 1, by chance."""
+    """Return a number from 0 to `below` - 1, by chance."""
     state[RANDOM] = state[RANDOM] * 6364136223846793005 + 1442695040888963407
     return ((state[RANDOM] >> 33) & 0x7FFFFFFF) % below
 

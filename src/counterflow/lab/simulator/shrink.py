@@ -57,7 +57,7 @@ def shrink(case: Case, outcome: Outcome, parts: stepping.Parts | None = None) ->
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """The smallest first."""
+    """Yield simpler cases, the smallest first."""
     for nodes in sorted({1, 2, case.nodes // 2, case.nodes - 1}):
         if 0 < nodes < case.nodes:
             layout = (1, nodes) if case.layout[0] == 1 else (nodes, 1)
@@ -96,7 +96,7 @@ def _shorter(simulation: Simulation, outcome: Outcome) -> Array:
 
 
 def describe(simulation: Simulation, outcome: Outcome) -> list[str]:
-    """A line for each move of the run that did something, and one for how it ended."""
+    """Return a line for each move of the run that did something, and one for how it ended."""
     simulation.state[:] = 0
     simulation.begin()
     move, lines = stepping.mover(simulation.parts), []
@@ -112,7 +112,7 @@ def describe(simulation: Simulation, outcome: Outcome) -> list[str]:
 
 
 def _line(simulation: Simulation, actor: int) -> str:
-    """What an actor is about to do."""
+    """Say what an actor is about to do."""
     nodes, wires, m = simulation.case.nodes, simulation.machine.wires, simulation.m
     if actor < nodes:
         return f"node {actor} steps"
@@ -140,7 +140,7 @@ def _sent(simulation: Simulation) -> int:
 
 
 def _result(simulation: Simulation, actor: int, state: Array, found: int, sent: int) -> str:
-    """What it has done."""
+    """Say what it has done."""
     after, actors = simulation.state, len(simulation.directions)
     if actor == actors - 1:
         taken = int(after[s.PAIRS] - state[s.PAIRS])

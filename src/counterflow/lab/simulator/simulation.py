@@ -101,7 +101,7 @@ class Simulation:
         self._remember()
 
     def _remember(self) -> None:
-        """The memory as it is now, to begin from it again."""
+        """Keep the memory as it is now, to begin from it again."""
         arrays = [self.m]
         for segment in self.machine.segments.values():
             if segment.indexed:
@@ -112,7 +112,7 @@ class Simulation:
         self._grown = False
 
     def run(self, schedule: Schedule) -> Outcome:
-        """From the beginning, under a schedule."""
+        """Run from the beginning, under a schedule."""
         kind = schedules.KINDS.index(schedule.kind)
         self.state[:] = 0
         self.state[s.RANDOM] = (schedule.seed * 0x9E3779B97F4A7C15 + 0x1234567) % (1 << 63)
@@ -121,14 +121,14 @@ class Simulation:
         return self._run(np.zeros(TRACED_MAX, np.int64), 0)
 
     def replay(self, trace: Array) -> Outcome:
-        """From the beginning: these moves, then everybody in turn."""
+        """Run from the beginning: these moves, then everybody in turn."""
         self.state[:] = 0
         moves = np.zeros(max(TRACED_MAX, len(trace)), np.int64)
         moves[: len(trace)] = trace
         return self._run(moves, max(len(trace), 1))
 
     def begin(self) -> None:
-        """All but the schedule is as at the beginning."""
+        """Make all but the schedule as at the beginning."""
         if self._grown:
             self._set_up_again()
         stepping.copy_arrays(self._copies)
@@ -151,7 +151,7 @@ class Simulation:
         self._grown = True
 
     def _set_up_again(self) -> None:
-        """After a node has got more room: its old arrays are gone."""
+        """Begin anew after a node has got more room: its old arrays are gone."""
         state, weights, lengths, kind = self.state, self.weights, self.lengths, self.rules[stepping.KIND]
         self._set_up()
         self.state[:], self.weights[:], self.lengths[:], self.rules[stepping.KIND] = state, weights, lengths, kind

@@ -147,7 +147,7 @@ def most_held(s: Stage, side: int) -> int:
 
 @compiled
 def check_end(s: Stage) -> bool:
-    """Whether the join has ended; then everything must have been found."""
+    """Say whether the join has ended; then everything must have been found."""
     if s.state[FINISHED] == 0 or s.state[PUNCTUATION] < s.rules[TOTAL]:
         return False
     s.state[FAILURE] = check_all_found(s.expected, s.counts)

@@ -66,7 +66,7 @@ class Timed:
 
     @property
     def latency(self) -> Array:
-        """Of each result: from the arrival of its later tuple on."""
+        """The age of each result: from the arrival of its later tuple on."""
         return self.result_time - self.due[self.result_rank]
 
 
@@ -170,7 +170,7 @@ class TimedJoin:
 
 
 def _table(nodes: int, pairs: Iterable[tuple[int, int]]) -> Array:
-    """Each node's numbers in a row, filled up with -1."""
+    """Return each node's numbers in a row, filled up with -1."""
     rows: list[list[Any]] = [[] for _ in range(nodes)]
     for node, number in pairs:
         rows[node].append(number)

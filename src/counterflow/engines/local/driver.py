@@ -154,6 +154,8 @@ class Driver:
         """Let the join go on without sources that are silent for too long; return whether it can go on by that."""
         now = time.monotonic()
         silent = [source for source, end in self._silent() if end <= now]
+        if not silent:
+            return False
         others = min((source.frontier for source in self.merging.live if source not in silent), default=BEGINNING)
         return any([source.excuse(others) for source in silent])
 

@@ -60,11 +60,11 @@ class StreamJoin:
         self._taken: Iterator[StreamItem | None] | None = None
         self._deadline: float | None = None  # of the call that waits for a result
         self._taker = threading.get_ident()  # the thread that takes results
-        for rank, source in enumerate(sources):
-            if isinstance(source, PushedSource):
-                source.stream.attach(Entrance(self.intake, rank, source, self._takes_here))
         if all(side.schema is not None for side in columns):
             self._settle()
+        for rank, source in enumerate(sources):  # of a join that is not refused
+            if isinstance(source, PushedSource):
+                source.stream.attach(Entrance(self.intake, rank, source, self._takes_here))
 
     # --- start
 

@@ -45,7 +45,9 @@ class PushedStream:
         seconds if that is given; or, with `overflow='drop_newest'`, drops them, counts them and returns False. Rows
         that do not fit the schema are an error, and none of them is taken.
         """
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0):
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0
+        ):
             raise OptionError(f"push(..., timeout={timeout!r}): give seconds, zero or more, or None to wait")
         door = self._opened()
         taken = door.offer(door.convert(rows), timeout)

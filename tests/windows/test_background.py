@@ -51,6 +51,7 @@ FOREVER = background.CHILD.replace(
 @pytest.fixture(autouse=True)
 def compiling(monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_COMPILE", "auto")
+    monkeypatch.setattr(background, "_loaded", set())
 
 
 class ReadyAfter:
@@ -159,6 +160,20 @@ def test_the_child_compiles_into_the_cache(tmp_path, monkeypatch):
     wait_until(lambda: compiler.ready(False))
     wait_for_end(compiler)
     assert compiler._children[0].returncode == 0
+
+
+def test_what_is_loaded_is_ready_at_once(monkeypatch):
+    """The next join of this process with the same kernels begins with them: no thread, no child."""
+    monkeypatch.setattr(build, "load", interpreted.load)
+    monkeypatch.setattr(background, "cache_directory", lambda: None)
+    first = compiler_of()
+    assert not first.ready(False)
+    wait_for_end(first)
+    again, other, scanning = compiler_of(), compiler_of("abs(l.x - r.x) <= 11"), compiler_of(access="scan")
+    assert again.ready(False) and not again.threads
+    for compiler, nullable in ((again, True), (other, False), (scanning, False)):
+        assert not compiler.ready(nullable)
+        wait_for_end(compiler, nullable)
 
 
 def test_closing_ends_the_child(monkeypatch):

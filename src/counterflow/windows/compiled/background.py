@@ -72,7 +72,12 @@ class BackgroundCompiler:
                     stacklevel=2,
                 )
             raise NotCompilable(str(error)) from error
+        if nullable in self._ready:
+            return True
         if nullable not in self.threads and not self._closed:
+            if self._request(nullable) in _loaded:
+                self._ready.add(nullable)
+                return True
             _compilers.add(self)
             thread = threading.Thread(target=self._prepare, args=(nullable,), name="counterflow compiler", daemon=True)
             self.threads[nullable] = thread
@@ -80,7 +85,10 @@ class BackgroundCompiler:
                 thread.start()
             except RuntimeError as error:  # no thread to be had
                 self._failures[nullable] = error
-        return nullable in self._ready
+        return False
+
+    def _request(self, nullable: bool) -> bytes:
+        return pickle.dumps((self.paths, self.predicate, self.access, nullable))
 
     def close(self) -> None:
         """Stop, without waiting: the child is ended at once, the thread when it is done with its kernel."""
@@ -103,6 +111,7 @@ class BackgroundCompiler:
                 if self._closed:
                     return
                 getattr(kernel, name)
+            _loaded.add(self._request(nullable))
             self._ready.add(nullable)
         except BaseException as error:  # it belongs to the join
             self._failures[nullable] = error
@@ -117,7 +126,7 @@ class BackgroundCompiler:
         folder = cache_directory()
         if folder is None or not sys.executable:
             return None
-        request = pickle.dumps((self.paths, self.predicate, self.access, nullable))
+        request = self._request(nullable)
         try:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-c", CHILD],
@@ -165,6 +174,7 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
+_loaded: set[bytes] = set()  # requests whose kernels this process has: the next join with them need not wait
 _compilers: weakref.WeakSet[BackgroundCompiler] = weakref.WeakSet()
 
 

@@ -6,17 +6,33 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from counterflow.engines.local.checkpoint import CheckpointFolder, SourceState
 from counterflow.engines.local.core import SIDES, Core
 from counterflow.engines.local.input.intake import End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.order import BEGINNING, Merging, SourceProgress
+from counterflow.engines.local.order import BEGINNING, Due, Merging, SourceProgress
 from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.times import time_values
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where all sources are, after the steps that came before it: what the driver adds to a checkpoint."""
+
+    asked: int  # how often it was asked for one
+    sources: list[SourceState]
+    last: bool  # nothing more comes
+
+
+Handed: TypeAlias = Step | Mark | Snapshot
 
 
 class Inbox:
@@ -26,15 +42,15 @@ class Inbox:
         self.rows_max = rows_max
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
-        self._steps: deque[Step | Mark] = deque()
+        self._steps: deque[Handed] = deque()
         self._rows = 0
         self._stopped = False
 
-    def put(self, step: Step | Mark) -> bool:
+    def put(self, step: Handed) -> bool:
         """Hand a step over; return False if the join was stopped."""
         rows = len(step) if isinstance(step, Step) else 0
         with self._lock:
-            if not rows and self._steps and isinstance(self._steps[-1], Mark):
+            if isinstance(step, Mark) and self._steps and isinstance(self._steps[-1], Mark):
                 self._steps.pop()  # the newer one says more
             if rows:
                 self._room.wait_for(lambda: self._stopped or not self._rows or self._rows + rows <= self.rows_max)
@@ -42,7 +58,7 @@ class Inbox:
             self._rows += rows
             return not self._stopped
 
-    def drain(self, into: Callable[[Step | Mark], None]) -> None:
+    def drain(self, into: Callable[[Handed], None]) -> None:
         """Hand all steps that are there to `into`."""
         with self._lock:
             steps, self._steps, self._rows = self._steps, deque(), 0
@@ -86,8 +102,17 @@ class LateRows:
 class Driver:
     """What the driver's thread does until all sources have ended, one of them fails, or the join is stopped."""
 
-    def __init__(self, spec: JoinSpec, engine: Local, intake: Intake, inbox: Inbox, core: Core) -> None:
-        self.intake, self.inbox, self.core = intake, inbox, core
+    def __init__(
+        self,
+        spec: JoinSpec,
+        engine: Local,
+        intake: Intake,
+        inbox: Inbox,
+        core: Core,
+        folder: CheckpointFolder | None = None,
+    ) -> None:
+        self.spec, self.intake, self.inbox, self.core, self.folder = spec, intake, inbox, core, folder
+        self._answered = 0  # how often a snapshot was asked for, and given
         self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
         by_side = (
             core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
@@ -107,8 +132,10 @@ class Driver:
         """Do round after round. What was due before a failure is joined; then the consumer gets the failure."""
         try:
             try:
+                self._resume()
                 while self._round():
                     pass
+                self._give_snapshot(last=True)
             except BaseException as error:
                 self.failure = error
                 if self.failed_in_core:
@@ -121,6 +148,8 @@ class Driver:
     def _round(self) -> bool:
         """Take what has come, at most a batch of it, and join what is due; False at the end."""
         rows = 0
+        if self._answered < self.intake.asked:
+            self._give_snapshot()
         while self.merging.live and rows < self.step_rows:
             self.ahead = self.stamping.ahead(self.merging.frontier)
             wanted = self.merging.wanted(self.buffer_rows, self.ahead)
@@ -130,11 +159,35 @@ class Driver:
                 del polled  # or it would be kept while the next one is waited for
             elif rows or self._excuse_silent():
                 break
-            elif not self.intake.wait(wanted, self._patience()):
+            elif not self.intake.wait(wanted, self._patience(), self._answered):
                 return False
+            elif self._answered < self.intake.asked:
+                break
         self._excuse_silent()
         self.join_due()
         return bool(self.merging.live) and not self.intake.stopped
+
+    # --- checkpoints
+
+    def _resume(self) -> None:
+        """Feed the rows of a checkpoint first, and let sources go on where they were."""
+        found = None if self.folder is None else self.folder.found
+        if found is None:
+            return
+        for source, state in zip(self.merging.sources, found.sources, strict=True):
+            source.resume(state)
+        left, right = (
+            (time_values(side, saved.rows), saved.rows) if saved.rows.num_rows else None
+            for side, saved in zip((self.spec.left, self.spec.right), found.sides, strict=True)
+        )
+        self._join(Due(left, right))
+
+    def _give_snapshot(self, last: bool = False) -> None:
+        """Say where all sources are, among the steps."""
+        if self.folder is not None:
+            self._answered = self.intake.asked
+            self.inbox.put(Snapshot(self._answered, [source.saved() for source in self.merging.sources], last))
+            self.core.wake()
 
     # --- sources that are silent
 
@@ -178,7 +231,9 @@ class Driver:
 
     def join_due(self) -> None:
         """Hand what is due to the core and to the results, or a mark if nothing is due but more is certain."""
-        due = self.merging.due()
+        self._join(self.merging.due())
+
+    def _join(self, due: Due) -> None:
         next_times = self.merging.next_time("left"), self.merging.next_time("right")
         self.frontier = self.merging.frontier
         if due:

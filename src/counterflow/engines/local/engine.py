@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.cores import start_thread
+from counterflow.engines.local.checkpoint import CheckpointFolder
 from counterflow.engines.local.core import make_core
 from counterflow.engines.local.input.sources import open_side
 from counterflow.engines.local.options import Local, Progress
@@ -39,10 +40,20 @@ FindPairs = Callable[[JoinSpec, StampedTables, Local], tuple[Array, Array]]  # r
 def join_streams(left: Any, right: Any, options: dict[str, Any], engine: Local) -> JoinedStream:
     """Join two sides, one or both of them streams; check as much of the options as the known schemas allow."""
     _check_options(options)
-    (left_sources, left_columns), (right_sources, right_columns) = open_side(left, "left"), open_side(right, "right")
-    plan = partial(build_spec, streaming=True, **options)
-    columns = left_columns, right_columns
-    return JoinedStream(StreamJoin(left_sources + right_sources, columns, plan, engine, options["ordered"]))
+    folder = None if engine.checkpoint is None else CheckpointFolder(engine.checkpoint)
+    if folder is not None:
+        options = {**options, "ordered": True}  # so that they are the same in each run
+    try:
+        left_sources, left_columns = open_side(left, "left", folder)
+        right_sources, right_columns = open_side(right, "right", folder)
+        plan = partial(build_spec, streaming=True, **options)
+        columns = left_columns, right_columns
+        join = StreamJoin(left_sources + right_sources, columns, plan, engine, options["ordered"], folder)
+    except BaseException:
+        if folder is not None:
+            folder.close()
+        raise
+    return JoinedStream(join)
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class Local:
     slowest source; what was joined and not asked for). `overflow` says what happens when they are full: 'block' (the
     sources wait), 'drop_newest' (batches that a source sends meanwhile are dropped) or 'drop_results' (results that
     nobody takes in time are dropped); all that is dropped is counted. `late_rows`: how many of the last late rows of
-    each side are kept to be read.
+    each side are kept to be read. `checkpoint`: a folder that makes the join durable: `joined.checkpoint()` writes its
+    state there, and the same join with the same folder goes on from it. Its results come in order.
     """
 
     algorithm: str = "auto"
@@ -64,6 +66,7 @@ class Local:
     overflow: str = "block"
     buffer_rows: int = BUFFER_ROWS
     late_rows: int = LATE_ROWS
+    checkpoint: str | os.PathLike[str] | None = None
 
     @property
     def protocol(self) -> Protocol | None:
@@ -108,6 +111,14 @@ class Local:
             raise OptionError(f"progress={self.progress!r}: give a function of (rows done, rows in all, pairs found)")
         if self.symmetric and not (self.protocol and self.protocol.symmetric_form):
             raise OptionError(f"symmetric=True is a form of handshake join, not of {self.algorithm!r}")
+        if self.checkpoint is not None:
+            if not isinstance(self.checkpoint, str | os.PathLike) or not str(self.checkpoint):
+                raise OptionError(f"checkpoint={self.checkpoint!r}: give a folder")
+            if self.overflow != "block":
+                raise OptionError(
+                    f"overflow={self.overflow!r} drops what the next run could not drop in the same way, so it does "
+                    "not go with checkpoint=: leave one of them out"
+                )
         self._check_layout()
 
     def _check_layout(self) -> None:
@@ -128,11 +139,11 @@ class Local:
                 "progress= is for tables, whose rows can be counted beforehand: of streams, joined.metrics() tells "
                 "what was read and found"
             )
-        for option in () if streaming else ("overflow", "buffer_rows", "late_rows"):
+        for option in () if streaming else ("overflow", "buffer_rows", "late_rows", "checkpoint"):
             if getattr(self, option) != _default(option):
                 raise OptionError(
                     f"{option}={getattr(self, option)!r} is for streams, and these inputs are tables, of which nothing "
-                    "is buffered, late or dropped: leave it out, or join cf.stream(...)"
+                    "is buffered, late, dropped or resumed: leave it out, or join cf.stream(...)"
                 )
 
     @property

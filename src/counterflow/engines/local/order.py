@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from counterflow.engines.local.checkpoint import SourceState
 from counterflow.engines.local.input.sources import Source
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.engines.local.input.watermarks import Watermark, time_of, watermark_ticks
@@ -46,6 +47,9 @@ class Waiting(Protocol):
     @property
     def least(self) -> int | None: ...
 
+    @property
+    def pieces(self) -> list[Piece]: ...
+
     def add(self, keys: Array, rows: pa.RecordBatch) -> None: ...
 
     def take(self, bound: int, inclusive: bool = False) -> list[Piece]: ...
@@ -64,6 +68,10 @@ class SortedQueue:
     @property
     def least(self) -> int | None:
         return int(self._pieces[0][0][0]) if self._pieces else None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return list(self._pieces)
 
     def add(self, keys: Array, rows: pa.RecordBatch) -> None:
         if len(keys):
@@ -122,6 +130,11 @@ class Runs(Generic[RowsT]):
     @property
     def least(self) -> int | None:
         return min((int(run.keys[run.first]) for run in self._runs), default=None)
+
+    @property
+    def pieces(self) -> list[tuple[Array, RowsT]]:
+        """All rows, as sorted pieces; earlier arrivals first among equals."""
+        return [(run.keys[run.first :], self._live(run)) for run in self._runs]
 
     def add(self, keys: Array, rows: RowsT) -> None:
         """Take rows in, in any order."""
@@ -289,6 +302,20 @@ class SourceProgress:
         further = others > self.frontier
         self._excused = max(self._excused, others)
         return further
+
+    def saved(self) -> SourceState:
+        """Return what a checkpoint needs of it."""
+        piece = merge_pieces(self.waiting.pieces)
+        rows = None if piece is None else piece[1]
+        return SourceState(self.source.side, self.rows, self._reached, self.newest, self._promised, self._excused, rows)
+
+    def resume(self, state: SourceState) -> None:
+        """Go on where a checkpoint was written."""
+        self._reached, self.newest, self._promised = state.reached, state.newest, state.promised
+        self._excused = state.excused
+        if state.waiting is not None:
+            self.waiting.add(self.times(state.waiting), state.waiting)
+        self.rows = state.rows
 
     def _check_order(self, times: Array) -> None:
         """Raise an error for a row that goes back in time, or that a watermark has ruled out."""

@@ -13,14 +13,16 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from counterflow.cores import start_thread
-from counterflow.engines.local.core import SIDES, Core, make_core
-from counterflow.engines.local.driver import Driver, Inbox
+from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide, identity_of
+from counterflow.engines.local.core import SIDES, Core, Found, make_core
+from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
 from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource
 from counterflow.engines.local.input.streams import delay_ticks
@@ -30,6 +32,7 @@ from counterflow.engines.local.order import BEGINNING, END
 from counterflow.engines.local.output.results import Results, make_results
 from counterflow.engines.local.output.shedding import SheddingBuffer, StreamItem
 from counterflow.errors import InputError, UnsupportedError
+from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for
@@ -43,9 +46,16 @@ class StreamJoin:
     """One join of streams, and its threads. They know this, not what the user holds: so that may be forgotten."""
 
     def __init__(
-        self, sources: list[Source], columns: tuple[SideSchema, SideSchema], plan: Plan, engine: Local, ordered: bool
+        self,
+        sources: list[Source],
+        columns: tuple[SideSchema, SideSchema],
+        plan: Plan,
+        engine: Local,
+        ordered: bool,
+        folder: CheckpointFolder | None = None,
     ) -> None:
         self.sources, self.columns, self.plan, self.engine, self.ordered = sources, columns, plan, engine, ordered
+        self.folder = folder
         self.punctuating = False
         self.spec: JoinSpec | None = None
         self.intake = Intake(sources, engine.buffer_rows, shed=engine.overflow == "drop_newest")
@@ -58,6 +68,11 @@ class StreamJoin:
         self._threads: dict[threading.Thread, int | None] = {}  # and the rank of the source that it reads
         self._reading: set[int] = set()
         self._taken: Iterator[StreamItem | None] | None = None
+        self._found: deque[Found] = deque()  # collected, and not yet made into results
+        found = None if folder is None else folder.found
+        self._made: deque[StreamItem] = deque([] if found is None else found.pending)  # and not yet taken
+        self._snapshot: Snapshot | None = None  # the last one, and the results' part of that checkpoint
+        self._saved: tuple[tuple[SavedSide, SavedSide], int]
         self._deadline: float | None = None  # of the call that waits for a result
         self._taker = threading.get_ident()  # the thread that takes results
         if all(side.schema is not None for side in columns):
@@ -100,14 +115,16 @@ class StreamJoin:
             delay_ticks(source.delay, side.schema.field(side.time).type, source.label)
             if isinstance(source, TableSource):
                 source.order_by = side
+        if self.folder is not None:
+            self.folder.check(identity_of(spec, self.sources))
         self.spec = spec
 
     def _start(self) -> None:
         spec = self.resolve()
         self._core = make_core(spec, self.engine)
         self.intake.begin()
-        self._results = make_results(spec, self._core.in_order)
-        self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core)
+        self._results = make_results(spec, self._core.in_order, self.folder)
+        self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
         if self.punctuating:
             self.punctuate()
         if self.intake.stopped:  # in the meantime
@@ -151,12 +168,17 @@ class StreamJoin:
         """
         self._taker = threading.get_ident()
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        if self._taken is None:
-            self._taken = self._items()
-        for item in self._taken:
+        if self._made:
+            return self._made.popleft()
+        for item in self._running():
             if item is not None or (self._deadline is not None and time.monotonic() >= self._deadline):
                 return item
         raise StopIteration
+
+    def _running(self) -> Iterator[StreamItem | None]:
+        if self._taken is None:
+            self._taken = self._items()
+        return self._taken
 
     def _takes_here(self) -> bool:
         return self._taker == threading.get_ident()
@@ -185,9 +207,9 @@ class StreamJoin:
         core, results, limit = self._core, self._results, BEGINNING
         finished = False
         while not finished:
-            finished = core.finished  # asked first, so that nothing is left behind
-            found = core.collect(patience())
-            self.inbox.drain(results.add)
+            finished = core.finished and not self._found  # asked first, so that nothing is left behind
+            found = self._found.popleft() if self._found else core.collect(patience())
+            self.inbox.drain(self._hear)
             if self.intake.stopped:
                 return
             yield from results.found(found)
@@ -197,6 +219,43 @@ class StreamJoin:
             yield None
         if self.driver.failure is not None:
             raise self.driver.failure
+
+    def _hear(self, handed: Handed) -> None:
+        assert self._results is not None
+        if isinstance(handed, Snapshot):
+            self._snapshot, self._saved = handed, self._results.saved()  # before the next step comes
+        else:
+            self._results.add(handed)
+
+    # --- checkpoints
+
+    def checkpoint(self, taken: list[pa.RecordBatch], position: int) -> Checkpoint:
+        """Return the join's state after what was taken of it, in the thread that takes its results.
+
+        `taken`: results that were taken and not handed out; `position` of them were.
+        """
+        self._deadline = time.monotonic()
+        if self.driver is None:
+            self._made.extend(item for item in [next(self._running(), None)] if item is not None)
+        core, results, driver = self._core, self._results, self.driver
+        if core is None or results is None or driver is None:
+            raise InputError("the join was closed: write a checkpoint before that")
+        while not results.settled:
+            self._made.extend(item for item in [next(self._running())] if item is not None)
+        asked = self.intake.ask()
+        while self._snapshot is None or not (self._snapshot.asked >= asked or self._snapshot.last):
+            if self.intake.stopped:
+                raise InputError("the join was closed: write a checkpoint before that")
+            if driver.failure is not None:
+                raise driver.failure
+            found = core.collect(COLLECT_SECONDS)  # the driver may wait for room
+            self.inbox.drain(self._hear)
+            if found is not None:
+                self._found.append(found)
+        sides, rank = results.saved() if self._snapshot.last else self._saved
+        pending = [item for item in [*taken, *self._made] if isinstance(item, pa.RecordBatch)]
+        assert self.spec is not None
+        return Checkpoint(identity_of(self.spec, self.sources), self._snapshot.sources, sides, rank, pending, position)
 
     # --- end
 
@@ -219,6 +278,8 @@ class StreamJoin:
             source.interrupt()
         if self._core is not None:
             self._core.close()
+        if self.folder is not None:
+            self.folder.close()
 
     def close(self) -> None:
         """End it, and wait for its threads."""
@@ -243,6 +304,10 @@ class StreamJoin:
                 thread.join(left)
 
     # --- what it says of itself
+
+    def positions(self) -> dict[Side, list[int]]:
+        """Return where the sources have begun."""
+        return {side: [source.position for source in self.sources if source.side == side] for side in SIDES}
 
     def late(self, i: int) -> pa.Table:
         if self.driver is not None:

@@ -41,6 +41,7 @@ class Intake:
         self.ended: list[End | None] = [None] * len(sources)
         self.inside: list[float | None] = [None] * len(sources)  # since when its reader is in a source's code
         self.heard = [time.monotonic()] * len(sources)  # when its last item came
+        self.asked = 0  # how often the driver was asked where sources are
         self.stopped = False
 
     def begin(self) -> None:
@@ -187,9 +188,19 @@ class Intake:
         with self._lock:
             return None if self._queues[rank] else self.heard[rank]
 
-    def wait(self, ranks: Sequence[int], timeout: float | None) -> bool:
-        """Wait until one of these sources has an item, or time is up; return False if the join was stopped."""
-        return self.wait_for(lambda: any(self._queues[rank] for rank in ranks), timeout)
+    def ask(self) -> int:
+        """Ask the driver where all sources are; return how often that was done."""
+        with self._lock:
+            self.asked += 1
+            self._arrived.notify_all()
+            return self.asked
+
+    def wait(self, ranks: Sequence[int], timeout: float | None, answered: int = 0) -> bool:
+        """Wait until one of these sources has an item, or time is up; return False if the join was stopped.
+
+        It is not waited for while the driver was asked more often than it has `answered`.
+        """
+        return self.wait_for(lambda: self.asked > answered or any(self._queues[rank] for rank in ranks), timeout)
 
     def wait_for(self, what: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `what` is true, asking when something has come; return False if the join was stopped."""

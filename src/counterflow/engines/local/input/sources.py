@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,13 @@ from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.streams import Stream, is_path
 from counterflow.engines.local.input.tables import as_table, plain_schema, to_arrow
 from counterflow.engines.local.input.watermarks import Punctuation, Watermark
-from counterflow.errors import ColumnError, InputError
+from counterflow.errors import ColumnError, InputError, UnsupportedError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
 from counterflow.windows.times import time_values
+
+if TYPE_CHECKING:
+    from counterflow.engines.local.checkpoint import CheckpointFolder
 
 POLL_SECONDS = 0.1  # how soon a reader that waits for a user's queue notices that the join was closed, at the latest
 WAKE_SECONDS = 0.01  # how long whoever stops a join waits for the lock of a user's queue
@@ -53,12 +56,12 @@ class Source:
 
     finite = False  # a table: it can wait, so nothing of it is ever dropped
 
-    def __init__(self, stream: Stream, side: Side, label: str, columns: SideSchema) -> None:
-        self.side, self.label, self.columns = side, label, columns
-        self.delay, self.timeout, self._data = stream.delay, stream.timeout, _opened(stream.batches, label)
+    def __init__(self, stream: Stream, side: Side, label: str, columns: SideSchema, position: int = 0) -> None:
+        self.side, self.label, self.columns, self.position = side, label, columns, position
+        self.delay, self.timeout, self._data = stream.delay, stream.timeout, _opened(stream.batches, label, position)
         # Where the join is made in a running event loop, an asynchronous source belongs to that loop.
         self._loop = running_loop() if hasattr(self._data, "__aiter__") else None
-        self.rows_read = 0
+        self.rows_read = position
         self._interrupt: Callable[[], object] = lambda: None
         columns.settle(stream.schema, given=True)
         if stream.schema is None:
@@ -118,7 +121,8 @@ class Source:
         if hasattr(data, "__aiter__"):
             return self._asynchronous(data, stopped)
         if _are_paths(data):
-            return (batch for path in data for batch in file_batches(path, self.columns.schema, self.label))
+            batches = (batch for path in data for batch in file_batches(path, self.columns.schema, self.label))
+            return _from_row(batches, self.position)
         if isinstance(data, pa.RecordBatchReader):
             return _closing(iter(data), data)
         return _closing(iter(data))
@@ -235,8 +239,8 @@ class TableSource(Source):
 
     finite = True
 
-    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideSchema) -> None:
-        super().__init__(Stream([table]), side, label, columns)
+    def __init__(self, table: pa.Table, side: Side, label: str, columns: SideSchema, position: int = 0) -> None:
+        super().__init__(Stream([table]), side, label, columns, position)
         self.table = table
         self.order_by: SideSpec | None = None  # set before it is read
 
@@ -246,7 +250,7 @@ class TableSource(Source):
         in_order = bool((times[1:] >= times[:-1]).all())
         order = None if in_order else np.argsort(times, kind="stable")
         table = self.table if in_order else self.table.combine_chunks()
-        for begin in range(0, len(times), TABLE_ROWS):
+        for begin in range(self.position, len(times), TABLE_ROWS):
             part = table.slice(begin, TABLE_ROWS) if order is None else table.take(order[begin : begin + TABLE_ROWS])
             for batch in part.to_batches():
                 yield self._conforming(batch)
@@ -256,8 +260,8 @@ class TableSource(Source):
 class PushedSource(Source):
     """A stream that rows are pushed to: they come in the pusher's own thread (`intake.Entrance`)."""
 
-    def __init__(self, stream: PushedStream, side: Side, label: str, columns: SideSchema) -> None:
-        super().__init__(Stream((), stream.delay, stream.schema, stream.timeout), side, label, columns)
+    def __init__(self, stream: PushedStream, side: Side, label: str, columns: SideSchema, position: int = 0) -> None:
+        super().__init__(Stream((), stream.delay, stream.schema, stream.timeout), side, label, columns, position)
         self.stream, self._pushes = stream, 0
 
     def convert(self, rows: Any) -> pa.RecordBatch:
@@ -269,23 +273,34 @@ class PushedSource(Source):
         return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=self.columns.schema)
 
 
-def open_side(given: Any, side: Side) -> tuple[list[Source], SideSchema]:
-    """Return the sources of a side, which is a stream, a joined stream or a table, or a list of them."""
+def open_side(given: Any, side: Side, folder: CheckpointFolder | None = None) -> tuple[list[Source], SideSchema]:
+    """Return the sources of a side, which is a stream, a joined stream or a table, or a list of them.
+
+    Those of a durable join begin at the positions that the folder's checkpoint has.
+    """
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts:
         raise InputError(f"the {side} side is an empty list: give a stream, or a list of one or more")
     columns = SideSchema()
     sources: list[Source] = []
-    for number, part in enumerate(parts, 1):
+    positions = [0] * len(parts) if folder is None else folder.positions(side, len(parts))
+    for number, (part, position) in enumerate(zip(parts, positions, strict=True), 1):
         label = f"the {side} stream" if len(parts) == 1 else f"{side} stream {number} of {len(parts)}"
         if _is_joined(part):
             part = Stream(part)
+        if folder is not None and _is_joined(getattr(part, "batches", None)):
+            raise UnsupportedError(
+                f"{label} is another join's result, which cannot begin in its middle: give checkpoint= to that one, "
+                "write its results to where they can be read from a position, and join those"
+            )
         if isinstance(part, PushedStream):
-            sources.append(PushedSource(part, side, label, columns))
+            sources.append(PushedSource(part, side, label, columns, position))
         elif isinstance(part, Stream):
-            sources.append(Source(part, side, label, columns))
+            sources.append(Source(part, side, label, columns, position))
         else:
-            sources.append(TableSource(as_table(part, side), side, label, columns))
+            sources.append(TableSource(as_table(part, side), side, label, columns, position))
+    if folder is not None and folder.found is not None:
+        columns.settle(folder.found.schema(side))
     return sources, columns
 
 
@@ -296,8 +311,13 @@ def is_stream(data: Any) -> bool:
     return isinstance(data, Stream | PushedStream) or _is_joined(data)
 
 
-def _opened(data: Any, label: str) -> Any:
-    """Open what needs no thread yet: paths become a list, frames and tables one item, exported streams readers."""
+def _opened(data: Any, label: str, position: int) -> Any:
+    """Open what needs no thread yet: paths become a list, frames and tables one item, exported streams readers.
+
+    A function is called with the position, a number of rows, at which it shall begin.
+    """
+    if inspect.isroutine(data) or isinstance(data, partial):
+        data = data(position)
     if is_path(data):
         data = [data]
     if isinstance(data, list | tuple) and data and all(map(is_path, data)):
@@ -317,6 +337,14 @@ def _opened(data: Any, label: str) -> Any:
             "queue or an asynchronous iterator"
         )
     return data
+
+
+def _from_row(batches: Iterator[pa.RecordBatch], position: int) -> Given:
+    """Yield batches without their first rows."""
+    for batch in batches:
+        if position < batch.num_rows:
+            yield batch.slice(position) if position else batch
+        position = max(position - batch.num_rows, 0)
 
 
 def _schema_of(data: Any, label: str) -> pa.Schema | None:

@@ -18,6 +18,7 @@ from counterflow.engines.local.input.watermarks import Punctuation
 from counterflow.engines.local.output.shedding import StreamItem
 from counterflow.engines.local.stream_join import StreamJoin
 from counterflow.errors import InputError, OptionError
+from counterflow.predicate.expression import Side
 
 FETCH_SECONDS = 0.1  # how long a thread waits for the next item of `async for`, before it looks whether it is wanted
 
@@ -35,6 +36,9 @@ class JoinedStream:
         self._fetched: deque[StreamItem | BaseException] = deque()  # by `async for`: what a thread has taken
         self._fetching = threading.Lock()
         self._ended = False
+        found = None if join.folder is None else join.folder.found
+        self._positions = join.positions() if found is None else found.positions()
+        self._output_position = 0 if found is None else found.output_position
         # Without a reference to self, and without waiting: garbage collection may come at any moment.
         self._forgotten = weakref.finalize(self, join.stop)
         self._forgotten.atexit = False
@@ -82,7 +86,7 @@ class JoinedStream:
             while self._fetched:
                 item = self._fetched.popleft()
                 if isinstance(item, pa.RecordBatch):
-                    return item
+                    return self._handed_out(item)
                 if isinstance(item, BaseException):
                     raise item
             if self.ended:
@@ -120,12 +124,17 @@ class JoinedStream:
     def _next(self, timeout: float | None = None) -> StreamItem | None:
         """Return the next item, or None after the timeout; StopIteration is the end."""
         if self._fetched:
-            item = self._fetched.popleft()
+            item: StreamItem | BaseException | None = self._fetched.popleft()
             if isinstance(item, BaseException):
                 raise item
-            return item
-        self._check_loop()
-        return self._taken(timeout)
+        else:
+            self._check_loop()
+            item = self._taken(timeout)
+        return self._handed_out(item) if isinstance(item, pa.RecordBatch) else item
+
+    def _handed_out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._output_position += batch.num_rows
+        return batch
 
     def _taken(self, timeout: float | None) -> StreamItem | None:
         if self.ended:
@@ -137,6 +146,39 @@ class JoinedStream:
             self._ended = True
             self.close()
             raise
+
+    # --- durable joins
+
+    def checkpoint(self) -> int:
+        """Write the join's state, after the results that were handed out, and return their number (`output_position`).
+
+        The same join with the same `cf.Local(checkpoint=folder)` goes on from there, in another process too. Call it
+        in the thread that takes the results.
+        """
+        folder = self._join.folder
+        if folder is None:
+            raise OptionError("checkpoint(): say where to, with engine=cf.Local(checkpoint='folder')")
+        self._check_loop()
+        self._join.check_process()
+        with self._fetching:
+            for item in self._fetched:
+                if isinstance(item, BaseException):
+                    raise item
+            taken = [item for item in self._fetched if isinstance(item, pa.RecordBatch)]
+            checkpoint = self._join.checkpoint(taken, self._output_position)
+            folder.write(checkpoint)
+        self._positions = checkpoint.positions()
+        return self._output_position
+
+    @property
+    def positions(self) -> dict[Side, list[int]]:
+        """How many rows of each stream the last checkpoint has taken: where they begin when the join goes on from it."""
+        return {side: list(rows) for side, rows in self._positions.items()}
+
+    @property
+    def output_position(self) -> int:
+        """How many results were handed out, those before the checkpoint that the join went on from included."""
+        return self._output_position
 
     @property
     def schema(self) -> pa.Schema:

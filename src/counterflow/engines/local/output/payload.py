@@ -34,6 +34,8 @@ class KeptRows:
         self.padded = spec.pads_left if side == "left" else spec.pads_right
         self.numbers = 0
         self.dead = 0  # no place before gets a match any more
+        self._ordinals = 0  # rows until now, kept or not
+        self._restored: dict[str, Array] = {}
         self.facts = Sliding()  # time, rank and more of each row, and its values of a fixed width
         left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
         self._place_of = Sliding() if self.padded and left_out else None  # by number
@@ -45,8 +47,13 @@ class KeptRows:
         """The number of rows until now."""
         return self.facts.next
 
+    def restore(self, facts: dict[str, Array]) -> None:
+        """Say what was known of the first rows to come, by ordinal, when a checkpoint was written."""
+        self._restored = facts
+
     def append(self, rows: Stamped, batch: pa.RecordBatch, **facts: Array) -> None:
         """Add rows that were stamped. `facts` are further ones, a value for each row that is kept here."""
+        begin, self._ordinals = self._ordinals, self._ordinals + len(rows)
         times, rank = rows.times, rows.rank
         if rows.kept is not None and not self.padded:
             times, rank, batch = times[rows.kept], rank[rows.kept], batch.take(pa.array(rows.kept))
@@ -61,6 +68,10 @@ class KeptRows:
             if rows.kept is not None:
                 state[rows.kept] = OPEN
             facts["state"] = state
+        for name, values in self._restored.items():
+            if begin < len(values):  # then all of a step's rows are among them
+                known = values[begin : self._ordinals]
+                facts[name] = known if self.padded or rows.kept is None else known[rows.kept]
         facts |= {"time": times, "rank": rank}
         for column in self._columns:
             column.append(batch.column(column.index), facts, self.facts)

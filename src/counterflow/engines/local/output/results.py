@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.order import BEGINNING, END, array_runs, sorting
 from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows, fixed_array
-from counterflow.engines.local.stamps import Mark, Step
+from counterflow.engines.local.output.retained import RetainedRows
+from counterflow.engines.local.stamps import Mark, Stamped, Step
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
 
@@ -26,15 +28,16 @@ START = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
 _NONE = np.empty(0, np.int64)
 
 
-def make_results(spec: JoinSpec, in_order: bool = False) -> Results:
-    """Return what makes results of pairs.
+def make_results(spec: JoinSpec, in_order: bool = False, folder: CheckpointFolder | None = None) -> Results:
+    """Return what makes results of pairs; those of a durable join go on where the folder's checkpoint was written.
 
     With `in_order`, pairs come in the order of ordered results: then only unmatched rows have to find their places.
     """
-    if spec.how == "semi":
-        return SemiResults(spec)
-    sorts = spec.ordered and not (in_order and spec.how == "inner")
-    return OrderedResults(spec) if sorts else Results(spec)
+    sorts = spec.ordered and (folder is not None or not (in_order and spec.how == "inner"))
+    results = (SemiResults if spec.how == "semi" else OrderedResults if sorts else Results)(spec)
+    if folder is not None:
+        results.retain(folder.found)
+    return results
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ class Results:
         self._droppable = START  # rows that were out of reach there have had their last result
         self._open = [0, 0]  # no row before is undecided
         self._hopeless: list[tuple[Array, Array]] = []
+        self._retained: list[RetainedRows] = []  # of a durable join, for each side
+        self._certain = 0  # all results of lower ranks were made
+        self._resumed = 0  # and those of lower ranks before this join went on from a checkpoint
+        self.settled = True  # whether those that were chosen are made, too
 
     # --- input
 
@@ -82,7 +89,13 @@ class Results:
             if rows.padded and stamped.kept is not None and not self.spec.ordered:
                 hopeless = np.delete(np.arange(len(stamped)), stamped.kept) + rows.places
                 self._hopeless.append(_alone(i, hopeless))
-            rows.append(stamped, batch)
+            rows.append(stamped, batch, **self._facts(i, stamped))
+            if self._retained:
+                self._retained[i].append(stamped, batch)
+
+    def _facts(self, i: int, stamped: Stamped) -> dict[str, Array]:
+        """Return what else is to be known of rows that have come."""
+        return {}
 
     def found(self, found: Found | None) -> Iterator[pa.RecordBatch]:
         """Turn pairs into results. Every step whose tuples they mention must have been added.
@@ -94,8 +107,16 @@ class Results:
             self.complete = found.complete
             self.pairs += len(found.left)
             left, right = self.rows[0].place_of(found.left), self.rows[1].place_of(found.right)
-        yield from self._gathered(self._choose(left, right))
+        self.settled = False
+        last = None
+        for batch in self._gathered(self._choose(left, right)):
+            if last is not None:
+                yield last
+            last = batch
         self._drop()
+        self.settled = True
+        if last is not None:
+            yield last
 
     # --- what is certain
 
@@ -202,6 +223,42 @@ class Results:
         """Forget the rows that no further result has."""
         for i, rows in enumerate(self.rows):
             rows.drop(*self._droppable.dead(i))
+        self._release()
+
+    def _release(self) -> None:
+        """Forget what no checkpoint needs: the rows that are not kept."""
+        for retained, rows, dead in zip(self._retained, self.rows, self._droppable.dead_ordinals, strict=False):
+            retained.drop(*(rows.facts.first, END) if rows.padded else (dead, rows.facts.first))
+
+    # --- durable joins
+
+    def retain(self, found: Checkpoint | None) -> None:
+        """Keep what checkpoints need from now on, and go on where this one was written."""
+        self._retained = [
+            RetainedRows(pa.RecordBatch.from_pylist([], schema=side.schema))
+            for side in (self.spec.left, self.spec.right)
+        ]
+        if found is not None:
+            self._resumed = found.rank
+            for rows, saved in zip(self.rows, found.sides, strict=True):
+                rows.restore(saved.facts)
+
+    def saved(self) -> tuple[tuple[SavedSide, SavedSide], int]:
+        """Return both sides' rows for a checkpoint, and the rank among them before which all results were made."""
+        made = max(self._certain, self._resumed)
+        left, right = (SavedSide(r.rows, self._known(i, r, made)) for i, r in enumerate(self._retained))
+        return (left, right), sum(int(np.searchsorted(r.ranks, made)) for r in self._retained)
+
+    def _known(self, i: int, retained: RetainedRows, made: int) -> dict[str, Array]:
+        """Return what is known of a side's retained rows; those before the rank `made` are no results by themselves."""
+        facts, places = self.rows[i].facts, retained.ordinals
+        if not self.rows[i].padded:
+            return {}
+        state = np.full(len(places), MATCHED, np.int8)
+        later = np.flatnonzero((places >= facts.first) & (retained.ranks >= made))
+        if len(later):
+            state[later] = facts.get("state", places[later])
+        return {"state": state}
 
 
 class OrderedResults(Results):
@@ -221,13 +278,18 @@ class OrderedResults(Results):
         self._note_matches(left, right)
         if len(left) and self.spec.how != "anti":
             ranks = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
-            self._held.add(np.maximum(*ranks), np.stack([np.minimum(*ranks), left, right]))
+            later, rows_found = np.maximum(*ranks), np.stack([np.minimum(*ranks), left, right])
+            if self._certain < self._resumed:
+                new = later >= self._resumed
+                later, rows_found = later[new], rows_found[:, new]
+                self.pairs -= len(left) - len(later)
+            self._held.add(later, rows_found)
         mark = self._passed()
         if mark is not None:
             for i, rows in enumerate(self.rows):
                 rows.bury(*mark.dead(i))
             self._out_of_reach.append(mark)
-        certain = self._certain_rank()
+        certain = self._certain = self._certain_rank()
         while self._out_of_reach and self._out_of_reach[0].rank <= certain:
             self._droppable = self._out_of_reach.popleft()
         parts = [np.vstack([later, rows]) for later, rows in self._held.take(certain)]
@@ -264,11 +326,26 @@ class SemiResults(Results):
         super().__init__(spec)
         self._pending = _NONE  # left rows that have a pair, but perhaps not yet their first
 
+    def _facts(self, i: int, stamped: Stamped) -> dict[str, Array]:
+        n = len(stamped.tuples)
+        return {} if i else dict(first=np.full(n, END), seen=np.zeros(n, bool), done=np.zeros(n, bool))
+
     def _append(self, step: Step) -> None:
-        n = len(step.left.tuples)
-        facts = dict(first=np.full(n, END), seen=np.zeros(n, bool), done=np.zeros(n, bool))
-        self.rows[0].append(step.left, step.rows[0], **facts)
-        self.rows[1].append(step.right, step.rows[1])
+        facts = self.rows[0].facts
+        begin = facts.next
+        super()._append(step)
+        seen = np.flatnonzero(facts.live("seen", begin) & ~facts.live("done", begin))
+        self._pending = np.concatenate([self._pending, seen + begin])  # of a checkpoint: others have just come
+
+    def _known(self, i: int, retained: RetainedRows, made: int) -> dict[str, Array]:
+        if i:
+            return {}
+        facts, places = self.rows[0].facts, retained.numbers
+        known = {"first": np.full(len(places), END), "seen": places >= 0, "done": places >= 0}
+        kept = np.flatnonzero(places >= facts.first)
+        for name, values in known.items() if len(kept) else ():
+            values[kept] = facts.get(name, places[kept])
+        return known
 
     def _choose(self, left: Array, right: Array) -> Chosen:
         facts = self.rows[0].facts
@@ -299,6 +376,7 @@ class SemiResults(Results):
         ordinal, number = self._droppable.dead(0)
         self.rows[0].drop(ordinal, min(number, int(self._pending.min(initial=END))))
         self.rows[1].drop(*self._droppable.dead(1))
+        self._release()
 
 
 def _alone(i: int, places: Array) -> tuple[Array, Array]:

@@ -6,7 +6,9 @@ A new field or command-line option without an entry here fails.
 from __future__ import annotations
 
 import ast
+import os
 import random
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -122,6 +124,7 @@ def for_streams(option: str, value: Any, seen: Callable[[SimpleNamespace], bool]
     return {"tables": Refused(engine, cf.OptionError, f"{option}=.* is for streams"), "streams": Honoured(engine, seen)}
 
 
+FOLDER = tempfile.TemporaryDirectory()
 LOCAL: dict[str, dict[str, Any]] = {
     "algorithm": both(cf.Local("llhj"), lambda s: s.design.algorithm == "llhj"),
     "workers": both(cf.Local("scalejoin", workers=3), lambda s: s.design.nodes == 3),
@@ -141,6 +144,11 @@ LOCAL: dict[str, dict[str, Any]] = {
     "buffer_rows": for_streams("buffer_rows", 77, lambda s: s.intake.rows_max == 77),
     "late_rows": for_streams(
         "late_rows", 0, lambda s: s.joined.metrics()["late_left"] == 1 and len(s.joined.late("left")) == 0
+    ),
+    "checkpoint": for_streams(
+        "checkpoint",
+        FOLDER.name,
+        lambda s: s.joined.checkpoint() >= 0 and os.listdir(FOLDER.name) == ["join.checkpoint"],
     ),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import counterflow as cf
+from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder
 from counterflow.engines.local.core import SequentialCore
 from counterflow.engines.local.driver import Driver, Inbox
 from counterflow.engines.local.input.intake import End, Intake
@@ -143,17 +144,19 @@ def rows_of(batch):
 class Stepped:
     """A join of streams without threads: `take` an item, and the results that are certain then are in `out`."""
 
-    def __init__(self, fed, collect=True, **options):
+    def __init__(self, fed, collect=True, folder=None, **options):
         engine = options.pop("engine", cf.Local())
         left, right = ([f.stream for f in fed if f.side == side] for side in ("left", "right"))
-        sources = open_side(left, "left")[0] + open_side(right, "right")[0]
+        self.folder = None if folder is None else CheckpointFolder(folder)
+        sources = open_side(left, "left", self.folder)[0] + open_side(right, "right", self.folder)[0]
         schema = table_of([]).schema
         self.spec = build_spec(schema, schema, streaming=True, **options)
         self.core, self.inbox = SequentialCore(self.spec, 1 << 30), Inbox(1 << 30)
-        self.driver = Driver(self.spec, engine, Intake(sources, 1 << 30, False), self.inbox, self.core)
-        self.results = make_results(self.spec)
+        self.driver = Driver(self.spec, engine, Intake(sources, 1 << 30, False), self.inbox, self.core, self.folder)
+        self.results = make_results(self.spec, folder=self.folder)
         self.out: list = []
         self.limit = None
+        self.driver.resume()
 
     def take(self, i, item):
         self.driver.take(i, item)
@@ -174,17 +177,29 @@ class Stepped:
 
     def feed(self, happened, tables):
         seen = [0] * len(tables)
-        for i, what, joins in happened:
-            if what is None:
-                self.take(i, End())
-            elif isinstance(what, int):
-                self.take(i, cf.watermark(BASE + dt.timedelta(seconds=what)))
-            else:
-                self.take(i, one_batch(tables[i].slice(seen[i], len(what))))
-                seen[i] += len(what)
-            if joins:
-                self.join()
+        for event in happened:
+            self.happen(event, tables, seen)
         self.join()
+
+    def happen(self, event, tables, seen):
+        """One event; `seen` are the rows that were taken of each source."""
+        i, what, joins = event
+        if what is None:
+            self.take(i, End())
+        elif isinstance(what, int):
+            self.take(i, cf.watermark(BASE + dt.timedelta(seconds=what)))
+        else:
+            self.take(i, one_batch(tables[i].slice(seen[i], len(what))))
+            seen[i] += len(what)
+        if joins:
+            self.join()
+
+    def save(self):
+        """Write a checkpoint, and end: another one may go on."""
+        self.inbox.drain(self.results.add)  # what the core has found is not collected any more
+        sources = [source.saved() for source in self.driver.merging.sources]
+        self.folder.write(Checkpoint({}, sources, *self.results.saved(), [], 0))
+        self.folder.close()
 
 
 def one_batch(table):

@@ -159,9 +159,13 @@ class CheckpointFolder:
                 part.unlink()
             raise StateError(f"{self.path} could not be written, and the one before stays: {error}") from error
 
+    @property
+    def closed(self) -> bool:
+        return self._folder < 0
+
     def close(self) -> None:
         """Let other joins use the folder."""
-        if self._folder >= 0:
+        if not self.closed:
             os.close(self._folder)
             self._folder = -1
 
@@ -211,7 +215,9 @@ def _read(path: Path) -> Checkpoint | None:
     start = len(MAGIC) + LENGTH + DIGEST
     size = int.from_bytes(data[len(MAGIC) : len(MAGIC) + LENGTH], "little")
     text = data[start : start + size]
-    if data[: len(MAGIC)] != MAGIC or hashlib.sha256(text).digest() != data[start - DIGEST : start]:
+    if data[: len(MAGIC)] != MAGIC:
+        raise StateError(f"{path} is no checkpoint of a join: give another folder, or move that file away")
+    if hashlib.sha256(text).digest() != data[start - DIGEST : start]:
         raise _damaged(path, "its head")
     header = json.loads(text)
     if header["format"] != FORMAT:
@@ -226,6 +232,8 @@ def _read(path: Path) -> Checkpoint | None:
             raise _damaged(path, name)
         parts[name] = list(pa.ipc.open_stream(part)) if length else []
         at += length
+    if at != len(data):
+        raise _damaged(path, "its end")
     return _from_parts(header, parts)
 
 
@@ -249,5 +257,6 @@ def _from_parts(header: dict[str, Any], parts: dict[str, list[pa.RecordBatch]]) 
 
 def _damaged(path: Path, what: str) -> StateError:
     return StateError(
-        f"{path} is damaged ({what} has another checksum): put a copy of it back, or give another folder and begin anew"
+        f"{path} is damaged ({what} is not as it was written): put a copy of it back, or give another folder and begin "
+        "anew"
     )

@@ -132,7 +132,7 @@ class Driver:
         """Do round after round. What was due before a failure is joined; then the consumer gets the failure."""
         try:
             try:
-                self._resume()
+                self.resume()
                 while self._round():
                     pass
                 self._give_snapshot(last=True)
@@ -169,7 +169,7 @@ class Driver:
 
     # --- checkpoints
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Feed the rows of a checkpoint first, and let sources go on where they were."""
         found = None if self.folder is None else self.folder.found
         if found is None:

@@ -39,6 +39,7 @@ CLOSE_SECONDS = 1.0  # how long threads are waited for
 SOURCE_SECONDS = 0.3  # how long one may be in a source's code and be waited for: nobody can stop it there
 STARTING_SECONDS = 0.001
 COLLECT_SECONDS = 0.05
+CLOSED = "the join was closed: write a checkpoint before that"
 Plan = Callable[[pa.Schema, pa.Schema], JoinSpec]
 
 
@@ -238,14 +239,13 @@ class StreamJoin:
         if self.driver is None:
             self._made.extend(item for item in [next(self._running(), None)] if item is not None)
         core, results, driver = self._core, self._results, self.driver
-        if core is None or results is None or driver is None:
-            raise InputError("the join was closed: write a checkpoint before that")
+        assert core is not None and results is not None and driver is not None
         while not results.settled:
             self._made.extend(item for item in [next(self._running())] if item is not None)
         asked = self.intake.ask()
         while self._snapshot is None or not (self._snapshot.asked >= asked or self._snapshot.last):
             if self.intake.stopped:
-                raise InputError("the join was closed: write a checkpoint before that")
+                raise InputError(CLOSED)
             if driver.failure is not None:
                 raise driver.failure
             found = core.collect(COLLECT_SECONDS)  # the driver may wait for room
@@ -278,7 +278,11 @@ class StreamJoin:
             source.interrupt()
         if self._core is not None:
             self._core.close()
-        if self.folder is not None:
+
+    def forget(self) -> None:
+        """End it like `stop`, and let another join go on from its checkpoint."""
+        self.stop()
+        if self.folder is not None and self.process == os.getpid():
             self.folder.close()
 
     def close(self) -> None:

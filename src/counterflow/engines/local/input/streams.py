@@ -61,8 +61,9 @@ def stream(
         `window_join`; a path or a list of paths (Parquet, CSV, Arrow IPC), read in this order; a `queue.Queue`, which
         None ends; or an asynchronous iterator, which runs in the event loop in which `window_join` is called, or
         where none runs in one of its own; or a function that returns one of these, and is called with the number of
-        rows at which it shall begin: 0, or where a checkpoint was written. An item may also be `cf.watermark(time)`, the sign of life of a source that
-        has no rows. Left out: a `PushedStream`, to which rows are pushed; it needs a schema.
+        rows at which it shall begin: 0, or where a checkpoint was written. An item may also be `cf.watermark(time)`,
+        the sign of life of a source that has no rows. Left out: a `PushedStream`, to which rows are pushed; it needs a
+        schema.
     delay
         None: rows come in order of time, and one that goes back is an error. Otherwise how far a row may be behind
         the newest one before it, and still be on time: "10 seconds", a timedelta, or an integer for integer times.

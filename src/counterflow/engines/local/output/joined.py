@@ -16,7 +16,7 @@ from counterflow.engines.local.core import SIDES
 from counterflow.engines.local.input.sources import running_loop
 from counterflow.engines.local.input.watermarks import Punctuation
 from counterflow.engines.local.output.shedding import StreamItem
-from counterflow.engines.local.stream_join import StreamJoin
+from counterflow.engines.local.stream_join import CLOSED, StreamJoin
 from counterflow.errors import InputError, OptionError
 from counterflow.predicate.expression import Side
 
@@ -40,7 +40,7 @@ class JoinedStream:
         self._positions = join.positions() if found is None else found.positions()
         self._output_position = 0 if found is None else found.output_position
         # Without a reference to self, and without waiting: garbage collection may come at any moment.
-        self._forgotten = weakref.finalize(self, join.stop)
+        self._forgotten = weakref.finalize(self, join.forget)
         self._forgotten.atexit = False
 
     def __iter__(self) -> JoinedStream:
@@ -142,7 +142,11 @@ class JoinedStream:
         self._join.check_process()
         try:
             return self._join.take(timeout)
-        except BaseException:  # the end too, and an interrupt
+        except StopIteration:
+            self._ended = True
+            self._join.close()
+            raise
+        except BaseException:  # an interrupt, too
             self._ended = True
             self.close()
             raise
@@ -158,6 +162,8 @@ class JoinedStream:
         folder = self._join.folder
         if folder is None:
             raise OptionError("checkpoint(): say where to, with engine=cf.Local(checkpoint='folder')")
+        if folder.closed:
+            raise InputError(CLOSED)
         self._check_loop()
         self._join.check_process()
         with self._fetching:
@@ -172,7 +178,7 @@ class JoinedStream:
 
     @property
     def positions(self) -> dict[Side, list[int]]:
-        """How many rows of each stream the last checkpoint has taken: where they begin when the join goes on from it."""
+        """How many rows of each stream the last checkpoint has: where they begin when the join goes on from it."""
         return {side: list(rows) for side, rows in self._positions.items()}
 
     @property
@@ -228,11 +234,12 @@ class JoinedStream:
     def close(self) -> None:
         """End it; the next result asked for is the end."""
         self._join.close()
+        self._join.forget()
         self._forgotten.detach()  # it holds the join, which may hold an error, whose traceback holds us
 
     def stop(self) -> None:
         """Like `close`, but do not wait for the threads."""
-        self._join.stop()
+        self._join.forget()
 
     def __enter__(self) -> JoinedStream:
         return self

@@ -47,6 +47,10 @@ class Core(Protocol):
         """Whether the sides may be fed independently: each in order, but not in an order of both."""
 
     @property
+    def compiling(self) -> bool:
+        """Whether it goes on with numpy while its kernels are being compiled."""
+
+    @property
     def finished(self) -> bool:
         """Whether all was fed and all was collected, or it was closed."""
 
@@ -97,6 +101,10 @@ class SequentialCore:
         self._pairs = 0
         self._complete = (0, 0)
         self._news = self._ended = self._closed = False
+
+    @property
+    def compiling(self) -> bool:
+        return self._compiler.busy
 
     @property
     def finished(self) -> bool:

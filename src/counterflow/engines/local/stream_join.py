@@ -338,6 +338,7 @@ class StreamJoin:
             "pairs": 0 if results is None else results.pairs,
             "results": 0 if results is None else results.results - self._output.dropped,
             "results_dropped": self._output.dropped,
+            "compiling": self._core is not None and self._core.compiling,
             "watermark": None,
         }
         if driver is not None and self.spec is not None and driver.frontier > BEGINNING:

@@ -80,7 +80,7 @@ class StreamedRun:
 
     def _begin(self) -> None:
         queued = ("queued_rows_left", "queued_rows_right", "waiting_rows_left", "waiting_rows_right")
-        while sum(self.joined.metrics()[name] for name in queued) > self.batch:
+        while sum((now := self.joined.metrics())[name] for name in queued) > self.batch or now["compiling"]:
             time.sleep(SETTLED_S)
         time.sleep(SETTLED_S)  # for what the nodes have not done yet
         self.began, self.stolen_before = time.perf_counter(), stolen_s()

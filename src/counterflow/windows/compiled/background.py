@@ -90,6 +90,11 @@ class BackgroundCompiler:
     def _request(self, nullable: bool) -> bytes:
         return pickle.dumps((self.paths, self.predicate, self.access, nullable))
 
+    @property
+    def busy(self) -> bool:
+        """Whether kernels are being compiled or loaded."""
+        return any(thread.is_alive() for thread in list(self.threads.values()))
+
     def close(self) -> None:
         """Stop, without waiting: the child is ended at once, the thread when it is done with its kernel."""
         self._closed = True

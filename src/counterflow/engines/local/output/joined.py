@@ -228,7 +228,10 @@ class JoinedStream:
         return self._join.late(0 if side == "left" else 1)
 
     def metrics(self) -> dict[str, Any]:
-        """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark."""
+        """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark.
+
+        `compiling`: with 'auto', whether it goes on with numpy, slower, while its predicate is being compiled.
+        """
         return self._join.metrics()
 
     def close(self) -> None:

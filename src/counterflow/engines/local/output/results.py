@@ -276,14 +276,7 @@ class OrderedResults(Results):
 
     def _choose(self, left: Array, right: Array) -> Chosen:
         self._note_matches(left, right)
-        if len(left) and self.spec.how != "anti":
-            ranks = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
-            later, rows_found = np.maximum(*ranks), np.stack([np.minimum(*ranks), left, right])
-            if self._certain < self._resumed:
-                new = later >= self._resumed
-                later, rows_found = later[new], rows_found[:, new]
-                self.pairs -= len(left) - len(later)
-            self._held.add(later, rows_found)
+        found = self._ranked(left, right)
         mark = self._passed()
         if mark is not None:
             for i, rows in enumerate(self.rows):
@@ -293,13 +286,31 @@ class OrderedResults(Results):
         while self._out_of_reach and self._out_of_reach[0].rank <= certain:
             self._droppable = self._out_of_reach.popleft()
         parts = [np.vstack([later, rows]) for later, rows in self._held.take(certain)]
+        if found.shape[1]:
+            waits = found[0] >= certain
+            if waits.any():
+                self._held.add(found[0, waits], found[1:, waits])
+                found = found[:, ~waits]
+            parts.append(found)
         parts += [self._unmatched_before(certain, i) for i, rows in enumerate(self.rows) if rows.padded]
-        if not any(part.shape[1] for part in parts):
+        parts = [part for part in parts if part.shape[1]]
+        if not parts:
             return NOTHING
-        later, earlier, left, right = np.concatenate(parts, axis=1)
+        later, earlier, left, right = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         order = sorting(earlier, later)
         left, right = left[order], right[order]
         return Chosen(left, right, self._pair_times(left, right))
+
+    def _ranked(self, left: Array, right: Array) -> Array:
+        """Return pairs as later rank, earlier rank, left place, right place; without those of a former life."""
+        if not len(left) or self.spec.how == "anti":
+            return np.empty((4, 0), np.int64)
+        ranks = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
+        found = np.stack([np.maximum(*ranks), np.minimum(*ranks), left, right])
+        if self._certain < self._resumed:
+            found = found[:, found[0] >= self._resumed]
+            self.pairs -= len(left) - found.shape[1]
+        return found
 
     def _certain_rank(self) -> int:
         ranks = [self.last.rank]

@@ -1,12 +1,16 @@
 """Rows that come at one end and go at the other: columns in numpy arrays whose live part slides along.
 
-A row keeps its number for ever; numbers count from 0. The live part of a column is contiguous, so that it can be
-searched and handed to Arrow as it is. When it has reached the end of its array it is moved to the beginning, which
-moves a row less than once on average.
+A row keeps its number for ever; numbers count from 0. The live part of a column is in one piece. When it has reached
+the end of its array it is moved to the beginning, which moves a row less than once on average.
+
+The columns that come first are the fields of one array of records: results pick rows from anywhere in a window, and
+then all that is wanted of a row is in one or two cache lines. Columns that are searched lie apart, each in an array of
+its own, and so do those that come later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +21,18 @@ CAPACITY_MIN = 1 << 10
 
 
 class Sliding:
-    """Named columns of equal length. A column that is new has zeros for the rows before it."""
+    """Named columns of equal length. A column that is new has zeros for the rows before it.
 
-    def __init__(self, first: int = 0) -> None:
+    `searched` are the columns that `search` is called with.
+    """
+
+    def __init__(self, first: int = 0, searched: Sequence[str] = ()) -> None:
+        self._searched = searched
         self.first = self.next = first  # the numbers of the oldest live row and of the row to come
         self._begin = 0  # where the oldest live row lies
         self._capacity = CAPACITY_MIN
+        self._records = np.zeros(0, [])
+        self._apart: dict[str, Array] = {}
         self._columns: dict[str, Array] = {}
 
     def __len__(self) -> int:
@@ -37,11 +47,21 @@ class Sliding:
         if end + n > self._capacity:
             self._move(n)
             end = self._begin + len(self)
+        if not self._columns:
+            fields = [(name, values.dtype) for name, values in columns.items() if name not in self._searched]
+            fields.sort(key=lambda field: -field[1].itemsize)  # so that all are aligned
+            self._records = np.zeros(self._capacity, fields)
         for name, values in columns.items():
             if name not in self._columns:
-                self._columns[name] = np.zeros(self._capacity, values.dtype)
+                if name not in (self._records.dtype.names or ()):
+                    self._apart[name] = np.zeros(self._capacity, values.dtype)
+                self._see_columns()
             self._columns[name][end : end + n] = values
         self.next += n
+
+    def _see_columns(self) -> None:
+        fields = {name: self._records[name] for name in self._records.dtype.names or ()}
+        self._columns = fields | self._apart
 
     def drop(self, before: int) -> None:
         """Forget the rows before this number."""
@@ -84,8 +104,10 @@ class Sliding:
 
     def _move(self, n: int) -> None:
         live, capacity = slice(self._begin, self._begin + len(self)), roomy(self._capacity, len(self) + n)
-        for name, column in self._columns.items():
-            self._columns[name] = moved(column, live, capacity)
+        if self._columns:
+            self._records = moved(self._records, live, capacity)
+            self._apart = {name: moved(array, live, capacity) for name, array in self._apart.items()}
+            self._see_columns()
         self._begin, self._capacity = 0, capacity
 
 

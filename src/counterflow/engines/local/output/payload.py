@@ -36,7 +36,7 @@ class KeptRows:
         self.dead = 0  # no place before gets a match any more
         self._ordinals = 0  # rows until now, kept or not
         self._restored: dict[str, Array] = {}
-        self.facts = Sliding()  # time, rank and more of each row, and its values of a fixed width
+        self.facts = Sliding(searched=["rank"] if self.padded else [])  # time, rank and more of each row, and its values of a fixed width
         left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
         self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]

@@ -86,7 +86,10 @@ def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0
 
 
 class SequentialCore:
-    """Kang's procedure in the feeding thread. At most `pairs_max` pairs, and those of one probe, wait for `collect`."""
+    """Kang's procedure in the feeding thread.
+
+    At most `pairs_max` pairs, and those of one probe (of one batch, where results are ordered), wait for `collect`.
+    """
 
     in_order = False
     takes_any_order = True  # a tuple is looked for where its stamps say, whatever came before
@@ -96,6 +99,7 @@ class SequentialCore:
         self._compiler = BackgroundCompiler(paths, spec.predicate, "auto")
         self.join = TwoWindows(spec.predicate, spec.parts, compiler=self._compiler)
         self.pairs_max = pairs_max
+        self._at_once = spec.ordered  # nothing can be done with the first pairs of a batch before it has the last
         self._changed = threading.Condition()
         self._found: list[tuple[Array, Array]] = []
         self._pairs = 0
@@ -111,14 +115,16 @@ class SequentialCore:
         return self._closed or (self._ended and not self._news)
 
     def feed(self, left: Batch, right: Batch) -> None:
-        for pairs in self.join.process(left, right):
+        found = self.join.process(left, right)
+        for some in [list(found)] if self._at_once else ([pairs] for pairs in found):
             with self._changed:
                 self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
                 if self._closed:
                     return
-                self._found.append(pairs)
-                self._pairs += len(pairs[0])
-                self._tell()
+                self._found += some
+                self._pairs += sum(len(pairs[0]) for pairs in some)
+                if not self._at_once:
+                    self._tell()
         with self._changed:
             self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
             self._tell()

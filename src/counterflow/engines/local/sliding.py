@@ -70,26 +70,27 @@ class Sliding:
             self.first += step
             self._begin += step
 
-    def places(self, rows: Array) -> Array:
+    def _places(self, rows: Array) -> Array:
         """Return where rows lie, until more are appended."""
         return rows - (self.first - self._begin)
 
-    def column(self, name: str) -> Array:
-        """Return a column's array, to be used with `places`."""
-        return self._columns[name]
+    def pick(self, rows: Array) -> Picked:
+        """Return these rows, with all columns."""
+        places = self._places(rows)
+        return Picked(self._records.take(places), self._apart, places)
 
     def get(self, name: str, rows: Array) -> Array:
-        return self._columns[name][self.places(rows)]
+        return self._columns[name][self._places(rows)]
 
     def at(self, name: str, row: int) -> int:
         return int(self._columns[name][row - (self.first - self._begin)])
 
     def put(self, name: str, rows: Array, values: Array | int) -> None:
-        self._columns[name][self.places(rows)] = values
+        self._columns[name][self._places(rows)] = values
 
     def least(self, name: str, rows: Array, values: Array) -> None:
         """Lower a column's values to the given ones; a row may occur several times."""
-        np.minimum.at(self._columns[name], self.places(rows), values)
+        np.minimum.at(self._columns[name], self._places(rows), values)
 
     def live(self, name: str, begin: int | None = None, end: int | None = None) -> Array:
         """Return a column's values of the rows from number `begin` up to `end`, not copied."""
@@ -109,6 +110,22 @@ class Sliding:
             self._apart = {name: moved(array, live, capacity) for name, array in self._apart.items()}
             self._see_columns()
         self._begin, self._capacity = 0, capacity
+
+
+class Picked:
+    """Some rows: their records, and where they lie in the columns apart."""
+
+    def __init__(self, records: Array, apart: dict[str, Array], places: Array) -> None:
+        self._records, self._apart, self._places = records, apart, places
+
+    def __getitem__(self, column: str) -> Array:
+        apart = self._apart.get(column)
+        return self._records[column] if apart is None else apart[self._places]
+
+    def get(self, column: str) -> Array | None:
+        """Return a column, or None if there is none of this name."""
+        known = column in self._apart or column in (self._records.dtype.names or ())
+        return self[column] if known else None
 
 
 def roomy(capacity: int, needed: int) -> int:

@@ -105,6 +105,7 @@ class StreamedRun:
             if self.rate:
                 ages.append(now - self._due(times[times >= 2 * window]))
         seconds = time.perf_counter() - self.began
+        del self.joined, self.filled  # they refer to this run, whose memory is free for the next one only without them
         row: Row = {
             "algorithm": self.engine.algorithm,
             "path": arrivals.inputs.kind,

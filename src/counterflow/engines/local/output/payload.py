@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.sliding import CAPACITY_MIN, Sliding, moved, roomy
+from counterflow.engines.local.sliding import CAPACITY_MIN, Picked, Sliding, moved, roomy
 from counterflow.engines.local.stamps import Stamped
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -36,7 +36,9 @@ class KeptRows:
         self.dead = 0  # no place before gets a match any more
         self._ordinals = 0  # rows until now, kept or not
         self._restored: dict[str, Array] = {}
-        self.facts = Sliding(searched=["rank"] if self.padded else [])  # time, rank and more of each row, and its values of a fixed width
+        self.facts = Sliding(
+            searched=["rank"] if self.padded else []
+        )  # time, rank and more of each row, and its values of a fixed width
         left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
         self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
@@ -109,8 +111,8 @@ class KeptRows:
             return [pa.nulls(len(places), column.type) for column in self._columns]
         else:
             places = np.where(absent, self.facts.first, places)
-        at = self.facts.places(places)
-        return [column.take(places, absent, self.facts, at) for column in self._columns]
+        picked = self.facts.pick(places)
+        return [column.take(places, absent, picked) for column in self._columns]
 
 
 class FixedColumn:
@@ -135,9 +137,8 @@ class FixedColumn:
     def drop(self, before: int) -> None:
         """Do nothing: its values go with the facts."""
 
-    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
-        null = facts.column(self._null)[at] if self._null in facts else None
-        return fixed_array(self.type, facts.column(self._value)[at], either(null, absent))
+    def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
+        return fixed_array(self.type, picked[self._value], either(picked.get(self._null), absent))
 
 
 class TextColumn:
@@ -181,8 +182,8 @@ class TextColumn:
         self._first += step
         self._begin += step
 
-    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
-        null = either(facts.column(self._null)[at] if self._null in facts else None, absent)
+    def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
+        null = either(picked.get(self._null), absent)
         offsets = self._offsets[self._begin : self._end + 1]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         texts = pa.Array.from_buffers(self._kept, len(offsets) - 1, buffers)
@@ -222,7 +223,7 @@ class ChunkedColumn:
             self._arrays[0] = pa.concat_arrays([self._arrays[0].slice(before - self._starts[0])])
             self._starts[0] = before
 
-    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
+    def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
         which = np.searchsorted(self._starts, places, "right") - 1
         order = np.argsort(which, kind="stable")
         chunks, begins = np.unique(which[order], return_index=True)
@@ -248,8 +249,8 @@ class DictionaryColumn:
     def drop(self, before: int) -> None:
         self._plain.drop(before)
 
-    def take(self, places: Array, absent: Array | None, facts: Sliding, at: Array) -> pa.Array:
-        return self._plain.take(places, absent, facts, at).dictionary_encode()
+    def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
+        return self._plain.take(places, absent, picked).dictionary_encode()
 
 
 def _column(index: int, type_: pa.DataType) -> Any:
@@ -278,7 +279,7 @@ def fixed_array(type_: pa.DataType, values: Array, null: Array | None = None) ->
     valid = None
     if null is not None and null.any():
         valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    data = np.packbits(values, bitorder="little") if values.dtype == bool else values
+    data = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
     return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(data)])
 
 

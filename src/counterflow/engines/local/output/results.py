@@ -26,6 +26,7 @@ RESULT_ROWS_MAX = 1 << 16  # of a batch
 SCAN_ROWS = 1 << 12
 START = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
 _NONE = np.empty(0, np.int64)
+_NO_RESULTS = np.empty((5, 0), np.int64)  # later rank, earlier rank, left place, right place, time
 
 
 def make_results(spec: JoinSpec, in_order: bool = False, folder: CheckpointFolder | None = None) -> Results:
@@ -270,7 +271,7 @@ class OrderedResults(Results):
 
     def __init__(self, spec: JoinSpec) -> None:
         super().__init__(spec)
-        self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place
+        self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place, time
         self._unmatched = [0, 0]  # no unmatched row before is still to come
         self._out_of_reach: deque[Mark] = deque()
 
@@ -296,17 +297,17 @@ class OrderedResults(Results):
         parts = [part for part in parts if part.shape[1]]
         if not parts:
             return NOTHING
-        later, earlier, left, right = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        later, earlier, left, right, times = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         order = sorting(earlier, later)
-        left, right = left[order], right[order]
-        return Chosen(left, right, self._pair_times(left, right))
+        return Chosen(left[order], right[order], times[order])
 
     def _ranked(self, left: Array, right: Array) -> Array:
-        """Return pairs as later rank, earlier rank, left place, right place; without those of a former life."""
+        """Return pairs as later rank, earlier rank, left and right place, time; without those of a former life."""
         if not len(left) or self.spec.how == "anti":
-            return np.empty((4, 0), np.int64)
-        ranks = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
-        found = np.stack([np.maximum(*ranks), np.minimum(*ranks), left, right])
+            return _NO_RESULTS
+        facts = self.rows[0].facts, self.rows[1].facts
+        ranks, times = (np.stack([facts[0].get(name, left), facts[1].get(name, right)]) for name in ("rank", "time"))
+        found = np.stack([ranks.max(axis=0), ranks.min(axis=0), left, right, times.max(axis=0)])
         if self._certain < self._resumed:
             found = found[:, found[0] >= self._resumed]
             self.pairs -= len(left) - found.shape[1]
@@ -324,10 +325,11 @@ class OrderedResults(Results):
         rows = self.rows[i]
         begin, end = self._unmatched[i], int(rows.facts.search("rank", rank))
         if end <= begin:
-            return np.empty((4, 0), np.int64)
+            return _NO_RESULTS
         self._unmatched[i] = end
         places = np.flatnonzero(rows.facts.live("state", begin, end) != MATCHED) + begin
-        return np.stack([rows.facts.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
+        ranks, times = rows.facts.get("rank", places), rows.facts.get("time", places)
+        return np.stack([ranks, np.full(len(places), -1), *_alone(i, places), times])
 
 
 class SemiResults(Results):

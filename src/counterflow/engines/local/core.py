@@ -47,6 +47,10 @@ class Core(Protocol):
         """Whether the sides may be fed independently: each in order, but not in an order of both."""
 
     @property
+    def compiled(self) -> bool:
+        """Whether windows are searched by compiled code; nothing has to be compiled then for what comes after it."""
+
+    @property
     def compiling(self) -> bool:
         """Whether it goes on with numpy while its kernels are being compiled."""
 
@@ -105,6 +109,10 @@ class SequentialCore:
         self._pairs = 0
         self._complete = (0, 0)
         self._news = self._ended = self._closed = False
+
+    @property
+    def compiled(self) -> bool:
+        return self.join.left.is_compiled or self.join.right.is_compiled
 
     @property
     def compiling(self) -> bool:

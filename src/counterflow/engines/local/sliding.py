@@ -18,6 +18,7 @@ import numpy as np
 from counterflow.windows.vectors import Array
 
 CAPACITY_MIN = 1 << 10
+WORD = 8  # bytes
 
 
 class Sliding:
@@ -31,7 +32,8 @@ class Sliding:
         self.first = self.next = first  # the numbers of the oldest live row and of the row to come
         self._begin = 0  # where the oldest live row lies
         self._capacity = CAPACITY_MIN
-        self._records = np.zeros(0, [])
+        self.compiled: Any = None  # the module `picking`, once it is there
+        self._records = np.zeros(0, _record({}))
         self._apart: dict[str, Array] = {}
         self._columns: dict[str, Array] = {}
 
@@ -48,9 +50,8 @@ class Sliding:
             self._move(n)
             end = self._begin + len(self)
         if not self._columns:
-            fields = [(name, values.dtype) for name, values in columns.items() if name not in self._searched]
-            fields.sort(key=lambda field: -field[1].itemsize)  # so that all are aligned
-            self._records = np.zeros(self._capacity, fields)
+            fields = {name: values.dtype for name, values in columns.items() if name not in self._searched}
+            self._records = np.zeros(self._capacity, _record(fields))
         for name, values in columns.items():
             if name not in self._columns:
                 if name not in (self._records.dtype.names or ()):
@@ -72,15 +73,27 @@ class Sliding:
 
     def _places(self, rows: Array) -> Array:
         """Return where rows lie, until more are appended."""
-        return rows - (self.first - self._begin)
+        return np.ascontiguousarray(rows) - (self.first - self._begin)
 
     def pick(self, rows: Array) -> Picked:
         """Return these rows, with all columns."""
-        places = self._places(rows)
-        return Picked(self._records.take(places), self._apart, places)
+        places, records = self._places(rows), self._records
+        if self.compiled is None:
+            picked = records.take(places)
+        else:
+            picked, width = np.empty(len(places), records.dtype), records.dtype.itemsize // WORD
+            self.compiled.pick_records(records.view(np.int64), width, places, picked.view(np.int64))
+        return Picked(picked, self._apart, places)
 
     def get(self, name: str, rows: Array) -> Array:
-        return self._columns[name][self._places(rows)]
+        """Return a column's values of some rows."""
+        places, column = self._places(rows), self._columns[name]
+        if self.compiled is None or column.dtype != np.int64:
+            return column[places]
+        records, picked = self._apart.get(name, self._records), np.empty(len(places), np.int64)
+        word = 0 if name in self._apart else records.dtype.fields[name][1] // WORD
+        self.compiled.pick_words(records.view(np.int64), records.dtype.itemsize // WORD, word, places, picked)
+        return picked
 
     def at(self, name: str, row: int) -> int:
         return int(self._columns[name][row - (self.first - self._begin)])
@@ -110,6 +123,15 @@ class Sliding:
             self._apart = {name: moved(array, live, capacity) for name, array in self._apart.items()}
             self._see_columns()
         self._begin, self._capacity = 0, capacity
+
+
+def _record(fields: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the type of records with these fields: the wide ones first, so that all are aligned, and whole words."""
+    names = sorted(fields, key=lambda name: -fields[name].itemsize)
+    sizes = [fields[name].itemsize for name in names]
+    offsets = [sum(sizes[:k]) for k in range(len(sizes))]
+    size = -(-sum(sizes) // WORD) * WORD
+    return np.dtype({"names": names, "formats": [fields[n] for n in names], "offsets": offsets, "itemsize": size})
 
 
 class Picked:

@@ -213,6 +213,8 @@ class StreamJoin:
             self.inbox.drain(self._hear)
             if self.intake.stopped:
                 return
+            if core.compiled:
+                results.use_compiled()
             yield from results.found(found)
             if self.punctuating and limit < (reached := results.limit) < END:
                 limit = reached

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import pickle
@@ -34,6 +35,7 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
 CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
 NICENESS = 5  # the child's: the join comes first
+PICKING = "counterflow.windows.compiled.picking"  # what results are made with, once windows are compiled
 NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
 # The first line that the child reads says where its modules are; with -P the current folder is not among them.
 CHILD = (
@@ -116,6 +118,7 @@ class BackgroundCompiler:
                 if self._closed:
                     return
                 getattr(kernel, name)
+            importlib.import_module(PICKING)
             _loaded.add(self._request(nullable))
             self._ready.add(nullable)
         except BaseException as error:  # it belongs to the join
@@ -171,6 +174,7 @@ def compile_what_is_asked() -> None:
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     for kernel, name in kernels_of(*request):
         getattr(kernel, name)
+    importlib.import_module(PICKING)
     os._exit(0)
 
 

@@ -67,10 +67,20 @@ class Results:
         self._droppable = START  # rows that were out of reach there have had their last result
         self._open = [0, 0]  # no row before is undecided
         self._hopeless: list[tuple[Array, Array]] = []
+        self._compiled = False
         self._retained: list[RetainedRows] = []  # of a durable join, for each side
         self._certain = 0  # all results of lower ranks were made
         self._resumed = 0  # and those of lower ranks before this join went on from a checkpoint
         self.settled = True  # whether those that were chosen are made, too
+
+    def use_compiled(self) -> None:
+        """Pick rows by compiled code from now on."""
+        if not self._compiled:
+            from counterflow.windows.compiled import picking  # not before it is needed: it imports the compiler
+
+            self._compiled = True
+            for rows in self.rows:
+                rows.facts.compiled = picking
 
     # --- input
 
@@ -305,9 +315,13 @@ class OrderedResults(Results):
         """Return pairs as later rank, earlier rank, left and right place, time; without those of a former life."""
         if not len(left) or self.spec.how == "anti":
             return _NO_RESULTS
-        facts = self.rows[0].facts, self.rows[1].facts
-        ranks, times = (np.stack([facts[0].get(name, left), facts[1].get(name, right)]) for name in ("rank", "time"))
-        found = np.stack([ranks.max(axis=0), ranks.min(axis=0), left, right, times.max(axis=0)])
+        found = np.empty((5, len(left)), np.int64)
+        lefts, rights = self.rows[0].facts, self.rows[1].facts
+        left_rank, right_rank = lefts.get("rank", left), rights.get("rank", right)
+        np.maximum(left_rank, right_rank, out=found[0])
+        np.minimum(left_rank, right_rank, out=found[1])
+        found[2], found[3] = left, right
+        np.maximum(lefts.get("time", left), rights.get("time", right), out=found[4])
         if self._certain < self._resumed:
             found = found[:, found[0] >= self._resumed]
             self.pairs -= len(left) - found.shape[1]

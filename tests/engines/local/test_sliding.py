@@ -17,7 +17,7 @@ DTYPES = [np.int64, np.int32, np.int16, np.int8, np.bool_, np.dtype("V16"), np.f
 def values(dtype, n, seed):
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)
-    return rng.integers(0, 2 if dtype == bool else 256, n * dtype.itemsize, np.uint8).view(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 256, n * dtype.itemsize, np.uint8).view(dtype)
 
 
 @pytest.mark.parametrize("compiled", [None, picking], ids=["numpy", "compiled"])

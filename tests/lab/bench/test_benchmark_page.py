@@ -294,7 +294,7 @@ def test_everything_is_written(tmp_path, reports):
     for name in ("benchmarks", "docs"):
         (tmp_path / name).mkdir()
     (tmp_path / "benchmarks" / "introduction.md").write_text("# Benchmarks\n")
-    (tmp_path / "benchmarks" / "earlier.md").write_text("## Before\n")
+    (tmp_path / "benchmarks" / "remarks.md").write_text("## Before\n")
     for each in reports:
         (tmp_path / "benchmarks" / f"{each['benchmark']}.json").write_text(json.dumps(each))
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")

@@ -12,7 +12,6 @@ algorithms, and another one may go on.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -104,6 +103,8 @@ class CheckpointFolder:
     """The folder of one durable join, which no other join may use meanwhile, and the checkpoint found in it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        import fcntl  # not on every system
+
         self.path = Path(folder) / NAME
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

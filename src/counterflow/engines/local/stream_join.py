@@ -226,7 +226,9 @@ class StreamJoin:
     def _hear(self, handed: Handed) -> None:
         assert self._results is not None
         if isinstance(handed, Snapshot):
-            self._snapshot, self._saved = handed, self._results.saved()  # before the next step comes
+            self._snapshot = handed
+            if not handed.last:
+                self._saved = self._results.saved()  # before the next step comes
         else:
             self._results.add(handed)
 
@@ -239,11 +241,11 @@ class StreamJoin:
         """
         self._deadline = time.monotonic()
         if self.driver is None:
-            self._made.extend(item for item in [next(self._running(), None)] if item is not None)
+            self._make()
         core, results, driver = self._core, self._results, self.driver
         assert core is not None and results is not None and driver is not None
         while not results.settled:
-            self._made.extend(item for item in [next(self._running())] if item is not None)
+            self._make()
         asked = self.intake.ask()
         while self._snapshot is None or not (self._snapshot.asked >= asked or self._snapshot.last):
             if self.intake.stopped:
@@ -258,6 +260,12 @@ class StreamJoin:
         pending = [item for item in [*taken, *self._made] if isinstance(item, pa.RecordBatch)]
         assert self.spec is not None
         return Checkpoint(identity_of(self.spec, self.sources), self._snapshot.sources, sides, rank, pending, position)
+
+    def _make(self) -> None:
+        """Make the next result, if there is one, to be taken later."""
+        item = next(self._running(), None)
+        if item is not None:
+            self._made.append(item)
 
     # --- end
 

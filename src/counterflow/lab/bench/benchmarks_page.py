@@ -29,8 +29,8 @@ def read_reports(folder: Path) -> list[Report]:
 
 
 def page(folder: Path) -> str:
-    """Return docs/benchmarks.md: a section for each report, then what was measured before there were files."""
-    before, after = ((folder / name).read_text() for name in ("introduction.md", "earlier.md"))
+    """Return docs/benchmarks.md: a section for each report, then how to read them."""
+    before, after = ((folder / name).read_text() for name in ("introduction.md", "remarks.md"))
     return "\n".join([before, *map(section, read_reports(folder)), after])
 
 

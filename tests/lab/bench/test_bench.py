@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -236,11 +237,19 @@ def test_local_refuses(options, said):
 
 
 def test_streams():
-    from counterflow.lab.bench.public_streams import ALGORITHMS, bench_streams
+    from counterflow.lab.bench.public_streams import ALGORITHMS, SMOKE, bench_streams
 
-    rows = bench_streams(True, lambda text: None)["results"]
-    assert all(row["verified"] for row in rows) and len(rows) == 2 * 3 * len(ALGORITHMS)
+    report = bench_streams(True, lambda text: None)
+    rows = report["results"]
+    assert all(row["verified"] for row in rows)
+    cases = Counter((row["path"], row["case"]) for row in rows)
+    for kind in ("hash", "band"):
+        assert cases[kind, "rate"] == 2 * len(SMOKE.batches) * len(ALGORITHMS)
+        assert cases[kind, "half the rate"] == cases[kind, "gentle rate"] == len(ALGORITHMS)
+        assert cases[kind, "pushed"] == len(SMOKE.pushed_rates)
     assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in rows if row["case"] != "rate")
+    assert all(row["share_of_bare"] > 0 for row in rows if row["case"] == "rate")
+    assert 0 < report["ratios"]["least_auto_to_best"] <= 1
 
 
 def test_a_hop():

@@ -195,7 +195,7 @@ def _chosen_table(rows: list[Row]) -> str:
 
 def stream_tables(rows: list[Row]) -> list[str]:
     """Return what each algorithm gives through `cf.window_join`."""
-    names = list(dict.fromkeys(row["algorithm"] for row in rows))
+    names = list(dict.fromkeys(row["algorithm"] for row in pick_all(rows, case="rate")))
     lines = []
     for kind, join in JOINS.items():
         mine = pick_all(rows, path=kind)
@@ -217,7 +217,32 @@ def stream_tables(rows: list[Row]) -> list[str]:
             [slow, *(milliseconds(row, figures) for row in gentle)],
         ]
     sizes = f"Through `cf.window_join`, Arrow batches in and out, results in order{_windows(rows, 'rate')}:"
-    return [sizes, markdown_table(["", *names], lines)]
+    return [sizes, markdown_table(["", *names], lines), *_rates_by_batch(rows, names), *_pushed_rows(rows)]
+
+
+def _rates_by_batch(rows: list[Row], names: list[str]) -> list[str]:
+    """Return the rates with batches of every size beside those of bare nodes, where they were measured."""
+    found = [row for row in pick_all(rows, case="rate") if "share_of_bare" in row]
+    lines = []
+    for kind, join in JOINS.items():
+        for window in sorted({row["window_rows"] for row in found}):
+            for batch in sorted({row["batch_rows"] for row in found}):
+                size = dict(path=kind, window_rows=window, batch_rows=batch)
+                cells = (pick(found, algorithm=name, **size) for name in names)
+                figures = [f"{r['tuples_per_s'] / 1e6:.2f} ({r['share_of_bare']:.2f})" if r else "" for r in cells]
+                lines.append([f"{join}, windows of {window:,} rows, batches of {batch:,}", *figures])
+    said = "M tuples/s, and the share of what the best bare nodes make whose tuples lie ready:"
+    return [said, markdown_table(["", *names], lines)] if lines else []
+
+
+def _pushed_rows(rows: list[Row]) -> list[str]:
+    found = pick_all(rows, case="pushed")
+    lines = []
+    for rate in sorted({row["rate_tuples_per_s"] for row in found}):
+        cells = (pick(found, path=kind, rate_tuples_per_s=rate) for kind in JOINS)
+        lines.append([f"{rate:,} rows/s", *(milliseconds(r, ("latency_us_p50", "latency_us_p99")) for r in cells)])
+    said = f"Rows pushed one by one to `auto`{_windows(rows, 'pushed')}: p50 / p99 until a row has its pairs, ms:"
+    return [said, markdown_table(["", *JOINS.values()], lines)] if lines else []
 
 
 # --- spark

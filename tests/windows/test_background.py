@@ -26,16 +26,14 @@ from hypothesis import given, settings
 import counterflow as cf
 import interpreted
 from counterflow.engines.local import core
-from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled import background, build
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.two_windows import TwoWindows
-from inputs import PREDICATES, windows
 from live import WAIT_SECONDS, wait_until
 from places import SUPPORT
-from stepped import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
+from stepped import DRAWN, Stepped, events_of, expected_results, expected_rows, tables_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -83,11 +81,7 @@ def run(fed, happened, tables, asks, **options):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    left=feeds("left"),
-    right=feeds("right"),
-    chosen=choices,
-    where=st.sampled_from(list(PREDICATES.values())),
-    window=windows(forms=BOUNDED),
+    **DRAWN,
     how=st.sampled_from(["inner", "full"]),
     batch_rows=st.integers(1, 5),
 )
@@ -216,9 +210,11 @@ def test_a_closed_stream_ends_the_child(monkeypatch):
     with cf.window_join(cf.stream(endless()), cf.stream(endless()), where="l.x = r.x", time="t", window=10) as joined:
         for _ in joined:
             if compilers[0]._children:
+                assert joined.metrics()["compiling"]
                 break
     wait_for_end(compilers[0])
     assert compilers[0]._children[0].returncode == -signal.SIGKILL
+    assert not joined.metrics()["compiling"]
 
 
 def endless():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from counterflow.errors import EvaluationError
-from counterflow.predicate.expression import Expression, Side
+from counterflow.predicate.expression import Column, Expression, Side
 from counterflow.predicate.split import Equality, Inequality
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN, Columns, exact, one_sided
 from counterflow.windows.vectors import Array, Vector
@@ -22,6 +22,9 @@ SLACK = {"exact": 2.0**-48, "double": 2.0**-48, "float": 2.0**-20}
 
 def computed(expression: Expression, side: Side, columns: Columns, n: int) -> Vector | None:
     """Return a key, or None where some row has none (a division by zero that the predicate may guard against)."""
+    if isinstance(expression, Column):
+        found = columns[expression.name]
+        return Vector(expression.type, found.values, found.valid).broadcast(n)
     try:
         return one_sided(expression, side, columns, n)
     except EvaluationError:

@@ -115,11 +115,11 @@ class Ring:
         if not len(at):
             return
         newest = self._newest_before(self.next)
-        if self.in_order and (at[0] < newest or (at[1:] < at[:-1]).any()):
+        dense = int(at[-1]) - int(at[0]) == len(at) - 1 and bool((at[1:] - at[:-1] == 1).all())
+        if self.in_order and (at[0] < newest or not (dense or (at[1:] >= at[:-1]).all())):
             self.in_order = False
             self.columns["reached"] = self.columns["at"].copy()  # in order until now
-        offset = int(at[0]) - self.next
-        dense = self.in_order and int(at[-1]) - offset == self.next + len(at) - 1 and bool((np.diff(at) == 1).all())
+        offset, dense = int(at[0]) - self.next, dense and self.in_order
         if self.first == self.next:
             self.offset = offset if dense else None
         elif not dense or offset != self.offset:

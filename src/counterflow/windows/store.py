@@ -22,12 +22,12 @@ from counterflow.errors import EvaluationError
 from counterflow.predicate.expression import Expression, Side, columns_of
 from counterflow.predicate.split import Split
 from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
-from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
+from counterflow.windows.compiled.compiled_predicate import Access, Keyed, kernel_array
 from counterflow.windows.compiled.compiled_window import CompiledWindow
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.evaluate import Columns, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
-from counterflow.windows.vectors import Array, from_arrow_column
+from counterflow.windows.vectors import Array, contiguous, from_arrow_column
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
 COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
@@ -52,11 +52,18 @@ class Batch:
 
     def take(self, index: Array | slice) -> Batch:
         columns = {name: column.take(index) for name, column in self.columns.items()}
-        return Batch(self.side, columns, self.rows[index], self.at[index], self.low[index], self.high[index])
+        at = self.at[index]
+        rows = at if self.rows is self.at else self.rows[index]
+        return Batch(self.side, columns, rows, at, self.low[index], self.high[index])
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
         return {name: kernel_array(vector) for name, vector in self.columns.items()}
+
+    @cached_property
+    def keyed(self) -> list[tuple[object, Keyed]]:
+        """What kernels need of it, once it is known, each with the keys it is for: mostly the same in both windows."""
+        return []
 
     @property
     def has_nulls(self) -> bool:
@@ -100,6 +107,7 @@ class WindowStore:
         self.ring = Ring(expected_rows)
         self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
         self._compiled: CompiledWindow | None = None
+        self._rows_are_coordinates = True  # row ids, of all rows until now: then the ring has no column for them
         self._nulls = False  # any seen, on either side
         self._work = self._candidates = 0
         self._runs: SortedRuns | None = SortedRuns(self.path)
@@ -129,7 +137,11 @@ class WindowStore:
         if not len(batch):
             return
         begin = self.ring.next
-        columns = {"row": batch.rows, **{of_predicate(name): array for name, array in batch.arrays.items()}}
+        columns = {of_predicate(name): array for name, array in batch.arrays.items()}
+        if batch.rows is not batch.at or not self._rows_are_coordinates:
+            columns["row"] = batch.rows
+            if self._rows_are_coordinates:
+                self._rows_are_coordinates, self.ring.columns["row"] = False, self.ring.columns["at"].copy()
         for name, vector in batch.columns.items():
             if vector.valid is not None or validity_of(name) in self.ring.columns:
                 self._note_validity(name)
@@ -143,7 +155,7 @@ class WindowStore:
             self._compile()
             return
         with self._fallback():
-            self._compiled.append(self._compiled.keyed(self.side, batch.columns, batch.arrays, len(batch)), begin)
+            self._compiled.append(self._keyed(batch), begin)
 
     def expire(self, before: int) -> None:
         """Forget the rows with a coordinate less than `before`; those between others that stay are kept with them."""
@@ -166,13 +178,10 @@ class WindowStore:
         self._nulls |= probing.has_nulls
         if self._should_compile():
             self._compile()
-        oldest = self.ring.search(probing.low, "left", self.ring.reached)
-        newest = np.full(len(probing), self.ring.next - 1)
-        if self.ring.in_order:
-            newest = self.ring.search(probing.high, "right") - 1
+        oldest, newest = self._range(probing)
         with self._fallback():
             if self._compiled is not None:
-                keyed = self._compiled.keyed(probing.side, probing.columns, probing.arrays, len(probing))
+                keyed = self._keyed(probing)
                 scanned, candidates = self._selective(probing, oldest, newest)
                 for p, rows in candidates:
                     if self._stopped:
@@ -190,8 +199,38 @@ class WindowStore:
             self._candidates += len(p)
             yield from self._checked(probing, p, rows, unsure=True)
 
+    def _range(self, probing: Batch) -> tuple[Array, Array]:
+        """Return the first and the last row that each probe has to look at."""
+        ring = self.ring
+        if self._compiled is not None and ring.offset is not None:
+            from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
+
+            oldest, newest = np.empty((2, len(probing)), np.int64)
+            low, high = contiguous(probing.low), contiguous(probing.high)
+            arrivals.rows_between(low, high, ring.offset, ring.first, ring.next, oldest, newest)
+            return oldest, newest
+        oldest = ring.search(probing.low, "left", ring.reached)
+        if not ring.in_order:
+            return oldest, np.full(len(probing), ring.next - 1)
+        return oldest, ring.search(probing.high, "right") - 1
+
+    def _keyed(self, batch: Batch) -> Keyed:
+        """Return what kernels need of a batch: computed when it is stored, and known when it is looked for."""
+        assert self._compiled is not None
+        keys = self._compiled.nullable, self.path.equalities, self.path.bands
+        for known, keyed in batch.keyed:
+            if known == keys:
+                return keyed
+        keyed = self._compiled.keyed(batch.side, batch.columns, batch.arrays, len(batch))
+        batch.keyed.append((keys, keyed))
+        return keyed
+
     def _checked(self, probing: Batch, p: Array, rows: Array, unsure: bool) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs among candidates; coordinates are checked if out of order, the predicate if `unsure`."""
+        if not unsure and self._rows_are_coordinates and self.ring.offset is not None:
+            if len(p):
+                yield p.copy(), rows + self.ring.offset
+            return
         slots = rows & (self.ring.capacity - 1)
         if not self.ring.in_order:
             at = self.ring.columns["at"][slots]
@@ -203,7 +242,8 @@ class WindowStore:
                 hit = np.flatnonzero(self._matches(probing, p_part, s_part))
                 p_part, s_part = p_part[hit], s_part[hit]
             if len(p_part):
-                yield p_part.copy() if p_part.base is not None else p_part, self.ring.columns["row"][s_part]
+                ids = self.ring.columns["at" if self._rows_are_coordinates else "row"][s_part]
+                yield p_part.copy() if p_part.base is not None else p_part, ids
 
     def _matches(self, probing: Batch, p: Array, slots: Array) -> Array:
         stored = self.ring.vectors(self.types, slots)

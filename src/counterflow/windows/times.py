@@ -62,6 +62,18 @@ def saturating_subtract(times: Any, distance: int) -> Any:
     return np.minimum(times, INT64.max + distance) - distance
 
 
+def time_reach(spec: JoinSpec, side: Side) -> tuple[int | None, int | None]:
+    """Return how far before and after a tuple of `side` the opposite tuples are that it may meet; None: any distance.
+
+    A window that is zero and open reaches -1 far.
+    """
+    left, right = spec.left.window, spec.right.window
+    assert "rows" not in (left.kind, right.kind)
+    after = left.reach
+    before = None if right.reach is None else max(right.reach, 0)
+    return (before, after) if side == "left" else (after, before)
+
+
 def time_bounds(spec: JoinSpec, side: Side, times: Array) -> tuple[Array, Array]:
     """Return, for tuples of `side`, the least and greatest time of the opposite tuples they may meet.
 
@@ -69,12 +81,8 @@ def time_bounds(spec: JoinSpec, side: Side, times: Array) -> tuple[Array, Array]
     because at equal times the left tuple is the earlier one. If that is zero and open, a tuple at the end of time
     may have nothing on one side of it: its range is empty.
     """
-    left, right = spec.left.window, spec.right.window
-    assert "rows" not in (left.kind, right.kind)
-    after = left.reach
-    before = None if right.reach is None else max(right.reach, 0)
-    if side == "right":
-        before, after = after, before
+    before, after = time_reach(spec, side)
+    left = spec.left.window
     low = np.full(len(times), INT64.min) if before is None else saturating_subtract(times, before)
     high = np.full(len(times), INT64.max) if after is None else saturating_subtract(times, -after)
     if left.reach is not None and left.reach < 0:

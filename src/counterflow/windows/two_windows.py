@@ -27,8 +27,13 @@ class TwoWindows:
 
     def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
         """Take arrivals, and yield their pairs as row ids (left, right)."""
-        yield from self.meet_right_window(left, right)
-        yield from self.meet_left_window(left, right)
+        for found in self.meet_both(left, right):
+            yield from found
+
+    def meet_both(self, left: Batch, right: Batch) -> Iterator[Iterator[tuple[Array, Array]]]:
+        """Take arrivals, and yield the pairs that left ones have found, then those of right ones."""
+        yield self.meet_right_window(left, right)
+        yield self.meet_left_window(left, right)
 
     # The two windows have nothing to do with each other: a finite join fills and scans them at the same time.
 

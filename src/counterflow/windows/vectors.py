@@ -101,6 +101,10 @@ def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
     """Return a column as a vector. The caller has checked that its type is one that predicates can use."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if (plain := _PLAIN.get(column.type)) is not None and len(column) and not column.null_count:
+        sql_type, lies, wanted = plain
+        values = np.frombuffer(column.buffers()[1], lies, len(column), column.offset * lies.itemsize)
+        return Vector(sql_type, values.astype(wanted, copy=False))
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     type_ = from_arrow(column.type)
@@ -120,6 +124,21 @@ def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
         column = _as_int64(name, column)
     filled = column if valid is None else column.fill_null(filler_of(type_))
     return Vector(type_, filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False), valid)
+
+
+# Numbers that lie in Arrow's memory as they do in numpy's: the type, the dtype there, and that of a vector's values.
+_PLAIN = {
+    arrow: (type_, np.dtype(arrow.to_pandas_dtype()), dtype_of(type_))
+    for arrow in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+    if (type_ := from_arrow(arrow)) is not None
+}
+
+
+def contiguous(values: Array, dtype: Any = np.int64) -> Array:
+    """Return values as compiled code takes them: of this dtype, side by side, writable; copied only if they are not."""
+    if values.dtype == dtype and values.flags.carray:
+        return values
+    return np.require(values, dtype, ["C", "W", "A"])
 
 
 def _as_int64(name: str, column: pa.Array) -> pa.Array:

@@ -30,8 +30,6 @@ import effort
 from counterflow.engines.local import checkpoint as files
 from counterflow.engines.local.checkpoint import CheckpointFolder
 from counterflow.engines.local.input.intake import End
-from counterflow.lab.simulator.window_forms import BOUNDED
-from inputs import PREDICATES, windows
 from live import (
     ALL,
     LEFT,
@@ -44,11 +42,11 @@ from live import (
     table,
     threads_end,  # noqa: F401  runs after each test
 )
+from oracle import HOWS
 from places import SUPPORT
-from stepped import Stepped, choices, events_of, expected_results, expected_rows, feeds, tables_of
+from stepped import DRAWN, Stepped, events_of, expected_results, expected_rows, tables_of
 
 pytestmark = pytest.mark.timeout(120)
-HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 
 
 # --- any moment, any join
@@ -56,11 +54,7 @@ HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 
 @settings(max_examples=effort.examples(600), deadline=None)
 @given(
-    left=feeds("left"),
-    right=feeds("right"),
-    chosen=choices,
-    where=st.sampled_from(list(PREDICATES.values())),
-    window=windows(forms=BOUNDED),
+    **DRAWN,
     how=st.sampled_from(HOWS),
     batch_rows=st.integers(1, 5),
     killed=st.sets(st.integers(0, 30), max_size=6),

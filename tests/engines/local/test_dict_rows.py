@@ -80,6 +80,7 @@ def items_of(draw, per_kind=4):
 
 @settings(max_examples=400, deadline=None)
 @example(drawn=([ROW := {"id": 0, "t": 0, "x": [2**53 + 1, 0.0]}], [ROW]), type_=None)  # together they have no type
+@example(drawn=([ONE := {"id": 0, "t": 0, "x": [0]}, ROW], [[ONE, ROW]]), type_=None)  # but that of the first fits
 @given(drawn=items_of(), type_=st.one_of(st.none(), st.sampled_from(TYPES)))
 def test_a_value_is_kept_or_named(drawn, type_):
     rows, items = drawn

@@ -156,10 +156,13 @@ FORKED = """
         if child == 0:
             signal.alarm(100)
             try:
-                print(work(), flush=True)
+                say(work())
             finally:
                 os._exit(0)
         return os.waitpid(child, 0)[1]
+
+    def say(what):
+        os.write(1, f"{what}\\n".encode())  # a line at once: another process or thread may write beside it
 """
 
 
@@ -182,11 +185,11 @@ def test_a_fork_while_another_thread_compiles(tmp_path):
     out = run_forking(
         """
         from counterflow.windows.compiled import build
-        thread = threading.Thread(target=lambda: print(join("l.x = r.x + 1"), flush=True))
+        thread = threading.Thread(target=lambda: say(join("l.x = r.x + 1")))
         thread.start()
         while not build.TIMES.lock.locked():
             time.sleep(0.001)
-        print(forked(lambda: join("l.x = r.x + 2")), flush=True)
+        say(forked(lambda: join("l.x = r.x + 2")))
         thread.join()
         """,
         COUNTERFLOW_CACHE_DIR=str(tmp_path),

@@ -22,13 +22,22 @@ from counterflow.engines.local.input.watermarks import time_of, watermark_ticks
 from counterflow.engines.local.order import Due
 from counterflow.engines.local.output.results import make_results
 from counterflow.engines.local.stamps import Stamping
-from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
-from inputs import PREDICATES, table_of, windows
+from inputs import table_of
 from interpreted import SEARCHES, searching
 from live import after_left
 from oracle import HOWS
-from stepped import BASE, Fed, Stepped, choices, events_of, expected_results, expected_rows, feeds, one_batch, tables_of
+from stepped import (
+    BASE,
+    DRAWN,
+    Fed,
+    Stepped,
+    events_of,
+    expected_results,
+    expected_rows,
+    one_batch,
+    tables_of,
+)
 
 SECOND = 1_000_000
 
@@ -37,11 +46,7 @@ SECOND = 1_000_000
 @pytest.mark.parametrize("how", HOWS)
 @settings(max_examples=60, deadline=None)
 @given(
-    left=feeds("left"),
-    right=feeds("right"),
-    chosen=choices,
-    where=st.sampled_from(list(PREDICATES.values())),
-    window=windows(forms=BOUNDED),
+    **DRAWN,
     batch_rows=st.integers(1, 12),
     search=st.sampled_from(SEARCHES),
 )

@@ -17,6 +17,7 @@ from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.background import BackgroundCompiler
+from counterflow.windows.pair_order import StepPairs
 from counterflow.windows.store import Batch
 from counterflow.windows.two_windows import TwoWindows
 from counterflow.windows.vectors import Array
@@ -92,10 +93,9 @@ def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0
 class SequentialCore:
     """Kang's procedure in the feeding thread.
 
-    At most `pairs_max` pairs, and those of one probe (of one batch, where results are ordered), wait for `collect`.
+    At most `pairs_max` pairs, and those of one probe (of one batch, where they are ordered), wait for `collect`.
     """
 
-    in_order = False
     takes_any_order = True  # a tuple is looked for where its stamps say, whatever came before
 
     def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
@@ -103,9 +103,10 @@ class SequentialCore:
         self._compiler = BackgroundCompiler(paths, spec.predicate, "auto")
         self.join = TwoWindows(spec.predicate, spec.parts, compiler=self._compiler)
         self.pairs_max = pairs_max
-        self._at_once = spec.ordered  # nothing can be done with the first pairs of a batch before it has the last
+        # Ordered pairs wait for the last one of their batch; what is only matched, and has no pairs to show, does not.
+        self.in_order = spec.ordered and spec.has_right_columns
         self._changed = threading.Condition()
-        self._found: list[tuple[Array, Array]] = []
+        self._found: list[StepPairs | tuple[Array, Array]] = []
         self._pairs = 0
         self._complete = (0, 0)
         self._news = self._ended = self._closed = False
@@ -123,19 +124,26 @@ class SequentialCore:
         return self._closed or (self._ended and not self._news)
 
     def feed(self, left: Batch, right: Batch) -> None:
-        found = self.join.process(left, right)
-        for some in [list(found)] if self._at_once else ([pairs] for pairs in found):
-            with self._changed:
-                self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
-                if self._closed:
+        if self.in_order:
+            found = StepPairs(left, right, self._complete, *map(list, self.join.meet_both(left, right)))
+            if not self._add(found, len(found)):
+                return
+        else:
+            for pairs in self.join.process(left, right):
+                if not self._add(pairs, len(pairs[0])):
                     return
-                self._found += some
-                self._pairs += sum(len(pairs[0]) for pairs in some)
-                if not self._at_once:
-                    self._tell()
+                self.wake()
         with self._changed:
             self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
             self._tell()
+
+    def _add(self, pairs: StepPairs | tuple[Array, Array], count: int) -> bool:
+        """Hand pairs over, when there is room for them; return False if it was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
+            self._found.append(pairs)
+            self._pairs += count
+            return not self._closed
 
     def expire(self, left_before: int, right_before: int) -> None:
         self.join.invalidate(left_before, right_before)
@@ -159,9 +167,11 @@ class SequentialCore:
             self._changed.notify_all()
         if not found:
             return Found(np.empty(0, np.int64), np.empty(0, np.int64), complete)
-        if len(found) == 1:
-            return Found(*found[0], complete)
-        return Found(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]), complete)
+        # In this thread: the other one has more to do.
+        pairs = [some.in_order(self.compiled) if isinstance(some, StepPairs) else some for some in found]
+        if len(pairs) == 1:
+            return Found(*pairs[0], complete)
+        return Found(np.concatenate([f[0] for f in pairs]), np.concatenate([f[1] for f in pairs]), complete)
 
     def close(self) -> None:
         self._compiler.close()

@@ -123,7 +123,10 @@ class Driver:
         self.failure: BaseException | None = None
         self.failed_in_core = False
         self.frontier = BEGINNING  # the first time that is not yet late
-        self.ahead: dict[Side, int] = {"left": 0, "right": 0}  # rows that were joined before the other side was there
+        # Rows of each side that were joined before the other side was there; more of them came since that was counted.
+        self.ahead: dict[Side, int] = {"left": 0, "right": 0}
+        self._since_counted = 0
+        self._expired = (0, 0)  # numbers before are met no more, as the core was told
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
@@ -151,21 +154,35 @@ class Driver:
         if self._answered < self.intake.asked:
             self._give_snapshot()
         while self.merging.live and rows < self.step_rows:
-            self.ahead = self.stamping.ahead(self.merging.frontier)
-            wanted = self.merging.wanted(self.buffer_rows, self.ahead)
+            wanted = self._wanted()
             polled = self.intake.poll(wanted, self.step_rows)
             if polled is not None:
                 rows += max(self.take(*polled), 1)
                 del polled  # or it would be kept while the next one is waited for
             elif rows or self._excuse_silent():
                 break
-            elif not self.intake.wait(wanted, self._patience(), self._answered):
+            elif not self._wait(wanted):
                 return False
             elif self._answered < self.intake.asked:
                 break
         self._excuse_silent()
         self.join_due()
         return bool(self.merging.live) and not self.intake.stopped
+
+    def _wait(self, wanted: list[int]) -> bool:
+        """Wait for one of these sources; return False if the join was stopped."""
+        if self._since_counted:
+            self._count_ahead()
+        return self.intake.wait(wanted, self._patience(), self._answered)
+
+    def _wanted(self) -> list[int]:
+        """Return the sources to read from. Which of them are too far ahead is counted when some may be."""
+        if self._since_counted + max(self.ahead.values()) >= self.buffer_rows:
+            self._count_ahead()
+        return self.merging.wanted(self.buffer_rows, self.ahead)
+
+    def _count_ahead(self) -> None:
+        self.ahead, self._since_counted = self.stamping.ahead(self.merging.frontier), 0
 
     # --- checkpoints
 
@@ -224,6 +241,7 @@ class Driver:
                 raise item.error
             source.live = False
             return 0
+        self._since_counted += item.num_rows
         late = self.merging.accept(rank, item)
         if late is not None:
             self.late[source.source.side].add(late)
@@ -237,7 +255,9 @@ class Driver:
         next_times = self.merging.next_time("left"), self.merging.next_time("right")
         self.frontier = self.merging.frontier
         if due:
-            for step in self.stamping.steps(due, next_times):
+            if self.core.compiled:
+                self.stamping.use_compiled()
+            for step in self.stamping.steps(due, next_times, at_leisure=not self.marks_matter):
                 self._hand_over(step, step.mark)
         elif (mark := self.stamping.idle(next_times)) is not None:
             self._hand_over(None, mark)
@@ -249,7 +269,9 @@ class Driver:
         self.failed_in_core = True  # unless it returns
         if step is not None:
             self.core.feed(step.left.tuples, step.right.tuples)
-        self.core.expire(*mark.dead_numbers)
+        if mark.dead_numbers != self._expired:
+            self._expired = mark.dead_numbers
+            self.core.expire(*mark.dead_numbers)
         if step is None and self.marks_matter:
             self.core.wake()
         self.failed_in_core = False

@@ -82,7 +82,9 @@ class SortedQueue:
         due = []
         while self._pieces:
             times, batch = self._pieces[0]
-            end = int(np.searchsorted(times, bound, "right" if inclusive else "left"))
+            end = len(times)
+            if times[-1] > bound or (times[-1] == bound and not inclusive):
+                end = int(times.searchsorted(bound, "right" if inclusive else "left"))
             if not end:
                 break
             self._pieces.popleft()
@@ -247,6 +249,7 @@ class SourceProgress:
         # The distance from the newest row's time to the frontier; None if only watermarks move it.
         self._behind = None if source.by_punctuation else delay or 0
         self._reached = BEGINNING  # by its own rows and watermarks
+        self.frontier = BEGINNING  # the first time at which a row of it may still come, and be on time
         self.live = True
         self.rows = 0
         self.newest = BEGINNING
@@ -254,10 +257,10 @@ class SourceProgress:
         self._excused = BEGINNING  # rows before are late, as the join has gone on without this source
         self.waiting: Waiting = SortedQueue() if self.in_order else batch_runs()
 
-    @property
-    def frontier(self) -> int:
-        """The first time at which a row of it may still come, and be on time."""
-        return max(self._reached, self._excused)
+    def _reach(self, time: int) -> None:
+        """Note that no row before this time comes any more, and is on time."""
+        self._reached = max(self._reached, time)
+        self.frontier = max(self._reached, self._excused)
 
     def times(self, batch: pa.RecordBatch) -> Array:
         """Return the times of a batch's rows; a null is an error that names the source."""
@@ -286,7 +289,7 @@ class SourceProgress:
             self._check_order(times)
         newest = int(times[-1] if self.in_order else times.max())
         if self._behind is not None:
-            self._reached = max(before, int(saturating_subtract(np.array([newest]), self._behind)[0]))
+            self._reach(max(newest - self._behind, BEGINNING))
         self.rows += len(times)
         # Row by row, so that it makes no difference where a batch ends.
         least = int(times[0] if self.in_order else times.min())
@@ -312,12 +315,13 @@ class SourceProgress:
         """Move the frontier past a watermark."""
         ticks = watermark_ticks(watermark.time, self.time_type, self.source.label)
         self._promised = ticks if self._promised is None else max(ticks, self._promised)
-        self._reached = max(self._reached, min(ticks, END - 1) + 1)
+        self._reach(min(ticks, END - 1) + 1)
 
     def excuse(self, others: int) -> bool:
         """Let the join go on without it, up to the others' frontier; return whether that is further."""
         further = others > self.frontier
         self._excused = max(self._excused, others)
+        self.frontier = max(self._reached, self._excused)
         return further
 
     def saved(self) -> SourceState:
@@ -328,15 +332,15 @@ class SourceProgress:
 
     def resume(self, state: SourceState) -> None:
         """Go on where a checkpoint was written."""
-        self._reached, self.newest, self._promised = state.reached, state.newest, state.promised
-        self._excused = state.excused
+        self.newest, self._promised, self._excused = state.newest, state.promised, state.excused
+        self._reach(state.reached)
         if state.waiting is not None:
             self.waiting.add(self.times(state.waiting), state.waiting)
         self.rows = state.rows
 
     def _check_order(self, times: Array) -> None:
         """Raise an error for a row that goes back in time, or that a watermark has ruled out."""
-        if times[0] >= self._reached and not (times[1:] < times[:-1]).any():
+        if times[0] >= self._reached and (len(times) == 1 or not (times[1:] < times[:-1]).any()):
             return
         reached = np.maximum.accumulate(np.concatenate([[self.newest], times]))[:-1]
         row = int(np.flatnonzero(times < np.maximum(reached, self._reached))[0])
@@ -389,11 +393,12 @@ class Merging:
 
         `ahead`: how many rows of each side were due already, although the other side has not come so far.
         """
-        live = sorted(self.live, key=lambda source: (source.frontier, source.rank))
+        live = sorted((source.frontier, source.rank) for source in self.sources if source.live)
+        sources = self.sources
         return [
-            source.rank
-            for i, source in enumerate(live)
-            if not i or len(source.waiting) + ahead[source.source.side] < rows_max
+            rank
+            for i, (_, rank) in enumerate(live)
+            if not i or len(sources[rank].waiting) + ahead[sources[rank].source.side] < rows_max
         ]
 
     def accept(self, rank: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:

@@ -165,5 +165,6 @@ def moved(array: Array, live: slice, capacity: int) -> Array:
     Nothing overlaps then, because the live part has reached the end and is less than half of the array.
     """
     target = array if capacity == len(array) else np.empty(capacity, array.dtype)
-    target[: live.stop - live.start] = array[live]
+    raw = np.dtype((np.void, array.dtype.itemsize))  # as bytes: numpy would copy records field by field
+    target[: live.stop - live.start].view(raw)[:] = array[live].view(raw)
     return target

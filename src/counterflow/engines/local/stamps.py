@@ -25,13 +25,14 @@ import pyarrow as pa
 from counterflow.engines.local.order import BEGINNING, END, Due, Piece, sorting
 from counterflow.engines.local.sliding import Sliding
 from counterflow.errors import CounterflowError
-from counterflow.predicate.expression import Side, columns_of
+from counterflow.predicate.expression import Side, columns_of, opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.store import Batch, passing
-from counterflow.windows.times import horizon_of, saturating_subtract, time_bounds, time_values
-from counterflow.windows.vectors import Array, from_arrow_column
+from counterflow.windows.times import horizon_of, saturating_subtract, time_bounds, time_reach, time_values
+from counterflow.windows.vectors import Array, contiguous, from_arrow_column
 
+UNMARKED_ROWS_MAX = 256
 NEVER = END + 1  # the time of what follows when nothing does: after all times, also after the last one
 Given: TypeAlias = tuple[Array, Columns]  # tuples in order: their times, and the columns that the predicate uses
 
@@ -99,12 +100,19 @@ class _Side:
         """Return the oldest ordinals in this side's window when opposite tuples arrive."""
         return horizon_of(self.window, times, arrived, lambda time: self._times.search("time", time))
 
-    def within(self, times: Array, arrived: Array) -> tuple[Array, Array]:
+    def within(self, times: Array, arrived: Array, compiled: bool) -> tuple[Array, Array]:
         """Return the ordinals of this side that opposite tuples meet, from the first up to the second.
 
         They are among the `arrived` ones, and may be earlier or later than the opposite tuple.
         """
-        oldest, newest = time_bounds(self.spec, "right" if self.side == "left" else "left", times)
+        if compiled:
+            from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
+
+            low, high = np.empty((2, len(times)), np.int64)
+            reach, known = time_reach(self.spec, opposite(self.side)), contiguous(self._times.live("time"))
+            arrivals.ordinals_between(contiguous(times), *reach, known, self._times.first, arrived, low, high)
+            return low, high
+        oldest, newest = time_bounds(self.spec, opposite(self.side), times)
         end = np.minimum(self._times.search("time", newest, "right"), arrived)
         return np.minimum(self._times.search("time", oldest), end), end
 
@@ -169,6 +177,7 @@ class Stamper:
 
     def __init__(self, spec: JoinSpec, by_side: bool = False) -> None:
         self.by_side = by_side
+        self.compiled = False  # whether to use compiled code
         self.sides = _Side(spec, "left"), _Side(spec, "right")
         self.no_rows = [pa.RecordBatch.from_pylist([], schema=s.schema) for s in (spec.left, spec.right)]
         empty = np.empty(0, np.int64)
@@ -183,7 +192,7 @@ class Stamper:
         numbers = self.sides[0].numbers, self.sides[1].numbers
         given = left, right
         times = [self._nothing[i].times if part is None else part[0] for i, part in enumerate(given)]
-        arrived = _arrived(times[0], times[1])
+        arrived = _arrived(times[0], times[1], self.compiled)
         # Both are added before one is stamped, because they stamp each other.
         kept = [None if part is None else side.add(*part) for side, part in zip(self.sides, given, strict=True)]
         stamped = []
@@ -192,7 +201,9 @@ class Stamper:
                 stamped.append(self._nothing[i])
                 continue
             met, came = self.sides[1 - i], arrived[i] + first[1 - i]
-            horizon, end = met.within(times[i], came) if self.by_side else (met.horizon(times[i], came), came)
+            horizon, end = (
+                met.within(times[i], came, self.compiled) if self.by_side else (met.horizon(times[i], came), came)
+            )
             low, high = met.number(horizon), met.number(end) - 1
             tuples = _tuples(self.sides[i].side, part[1], kept[i], numbers[i], low, high)
             rank = np.arange(first[i], first[i] + len(came)) + came
@@ -200,11 +211,17 @@ class Stamper:
         return Stretch(stamped[0], stamped[1], first, self.sides)
 
 
-def _arrived(left_times: Array, right_times: Array) -> tuple[Array, Array]:
+def _arrived(left_times: Array, right_times: Array, compiled: bool) -> tuple[Array, Array]:
     """Return how many opposite tuples are before each tuple; at equal times the left one is earlier."""
     n = len(right_times)
     if not n or not len(left_times):
         return np.zeros(len(left_times), np.int64), np.zeros(n, np.int64)
+    if compiled:
+        from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
+
+        before = np.empty(len(left_times), np.int64), np.empty(n, np.int64)
+        arrivals.count_before(contiguous(left_times), contiguous(right_times), *before)
+        return before
     left = np.searchsorted(right_times, left_times, "left")
     # A left tuple is before all right ones from that place on.
     return left, np.cumsum(np.bincount(left, minlength=n)[:n])
@@ -330,14 +347,31 @@ class Stamping:
     def __init__(self, spec: JoinSpec, rows_max: int, by_side: bool = False) -> None:
         self.rows_max, self.by_side = rows_max, by_side
         self.mark = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
+        self._unmarked = 0  # rows since it was looked up what is dead
         self._stamper = Stamper(spec, by_side)
         self.sides = self._stamper.sides
 
-    def steps(self, due: Due, next_times: tuple[int | None, int | None]) -> Iterator[Step]:
-        """Yield the tuples that are due, at most `rows_max` at a time; those that follow have at least `next_times`."""
+    def use_compiled(self) -> None:
+        """Stamp by compiled code from now on."""
+        self._stamper.compiled = True
+
+    def steps(self, due: Due, next_times: tuple[int | None, int | None], at_leisure: bool = False) -> Iterator[Step]:
+        """Yield the tuples that are due, at most `rows_max` at a time; those that follow have at least `next_times`.
+
+        With `at_leisure`, what is dead is looked up only once for some steps: where they have few rows, that would
+        take longer than joining them.
+        """
         no_rows = self._stamper.no_rows
         rows = [no_rows[i] if piece is None else piece[1] for i, piece in enumerate((due.left, due.right))]
         stretch = self._stamper.stamp(self._given(0, due.left), self._given(1, due.right))
+        self._unmarked += len(stretch)
+        follows = next_times != (None, None)
+        if at_leisure and follows and self._unmarked < UNMARKED_ROWS_MAX and len(stretch) <= self.rows_max:
+            numbers = self.mark.numbers[0] + len(stretch.left.tuples), self.mark.numbers[1] + len(stretch.right.tuples)
+            self.mark = replace(self.mark, numbers=numbers, rank=self.mark.rank + len(stretch))
+            yield Step(stretch.left, stretch.right, (rows[0], rows[1]), self.mark)
+            return
+        self._unmarked = 0
         self._bury(next_times)
         rank, done = self.mark.rank, (0, 0)
         for end in [*range(rank + self.rows_max, rank + len(stretch), self.rows_max), rank + len(stretch)]:

@@ -35,7 +35,7 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
 CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
 NICENESS = 5  # the child's: the join comes first
-PICKING = "counterflow.windows.compiled.picking"  # what results are made with, once windows are compiled
+BESIDE = ("arrivals", "ordering", "picking")  # modules of this folder that compiled joins call, too
 NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
 # The first line that the child reads says where its modules are; with -P the current folder is not among them.
 CHILD = (
@@ -118,7 +118,7 @@ class BackgroundCompiler:
                 if self._closed:
                     return
                 getattr(kernel, name)
-            importlib.import_module(PICKING)
+            load_beside()
             _loaded.add(self._request(nullable))
             self._ready.add(nullable)
         except BaseException as error:  # it belongs to the join
@@ -164,6 +164,12 @@ def kernels_of(
     return [(one.kernels, name) for one in found for name in NEEDED[one.access]]
 
 
+def load_beside() -> None:
+    """Compile, or load from the cache, what is the same for all predicates."""
+    for name in BESIDE:
+        importlib.import_module(f"counterflow.windows.compiled.{name}")
+
+
 def compile_what_is_asked() -> None:
     """Run the child: compile what standard input asks for, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's means the parent
@@ -174,7 +180,7 @@ def compile_what_is_asked() -> None:
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     for kernel, name in kernels_of(*request):
         getattr(kernel, name)
-    importlib.import_module(PICKING)
+    load_beside()
     os._exit(0)
 
 

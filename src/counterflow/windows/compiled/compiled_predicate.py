@@ -15,7 +15,7 @@ from counterflow.windows.compiled.build import Kernels, Shape
 from counterflow.windows.compiled.predicate_source import NotCompilable, compile_predicate
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
-from counterflow.windows.vectors import Array, Vector, kernel_dtype
+from counterflow.windows.vectors import Array, Vector, contiguous, kernel_dtype
 
 Access = Literal["auto", "index", "scan", "prefilter", "merge"]
 BASIC_BLOCK = 128  # rows, as in handshake join's first report
@@ -30,7 +30,7 @@ def kernel_array(vector: Vector) -> Array:
     values = vector.values
     if dtype is None or values.dtype == object:
         return values
-    return np.require(values, dtype, ["C", "W", "A"])
+    return contiguous(values, dtype)
 
 
 @dataclass
@@ -115,8 +115,9 @@ class CompiledPredicate:
             if hashed is None:
                 usable[:] = ANYWHERE
             else:
-                hashes = np.require(hashed[0], np.uint64, ["C", "W"])
-                usable[~hashed[1]] = NOWHERE
+                hashes = contiguous(hashed[0], np.uint64)
+                if not hashed[1].all():
+                    usable[~hashed[1]] = NOWHERE
         keys = np.zeros((len(self.path.bands), n), np.float64)
         for k, band in enumerate(self.path.bands):
             key = computed(band.key(side), side, columns, n)

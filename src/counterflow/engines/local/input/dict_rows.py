@@ -84,9 +84,8 @@ class DictRows:
                 fits = False
             if not fits:
                 raise self._misfit(name, i, value, type_ or column.type)
-        if column is None:  # each by itself, but not together
-            raise InputError(f"{self.item} cannot be converted to Arrow: column '{name}' has values of several kinds")
-        return column
+        # Arrow found no type for all of them, but each fits that of the first.
+        return pa.array(values, type_) if column is None else column
 
     def _natural_type(self, name: str, i: int, value: Any) -> pa.DataType:
         try:

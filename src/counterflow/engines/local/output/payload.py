@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from counterflow.engines.local.order import BEGINNING
 from counterflow.engines.local.sliding import CAPACITY_MIN, Picked, Sliding, moved, roomy
 from counterflow.engines.local.stamps import Stamped
 from counterflow.predicate.expression import Side
@@ -32,13 +33,13 @@ class KeptRows:
     def __init__(self, spec: JoinSpec, side: Side) -> None:
         own = spec.side(side)
         self.padded = spec.pads_left if side == "left" else spec.pads_right
+        self._may_be_absent = spec.pads_right if side == "left" else spec.pads_left
         self.numbers = 0
         self.dead = 0  # no place before gets a match any more
         self._ordinals = 0  # rows until now, kept or not
         self._restored: dict[str, Array] = {}
-        self.facts = Sliding(
-            searched=["rank"] if self.padded else []
-        )  # time, rank and more of each row, and its values of a fixed width
+        # Time, rank and more of each row, and its values of a fixed width
+        self.facts = Sliding(searched=["rank"] if self.padded else [])
         left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
         self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
@@ -101,18 +102,22 @@ class KeptRows:
             for column in self._columns:
                 column.drop(before)
 
-    def gather(self, places: Array) -> list[pa.Array]:
-        """Return the columns that results have of this side, for these rows; -1 stands for a missing row."""
-        absent: Array | None = places < 0
-        assert absent is not None
-        if not absent.any():
+    def gather(self, places: Array) -> tuple[list[pa.Array], Array | None]:
+        """Return the columns that results have of this side, for these rows, and their times.
+
+        -1 stands for a missing row; it has no time, that is, the least there is. None: all are missing.
+        """
+        absent: Array | None = places < 0 if self._may_be_absent else None
+        if absent is not None and not absent.any():
             absent = None
-        elif absent.all():
-            return [pa.nulls(len(places), column.type) for column in self._columns]
-        else:
+        if absent is not None:
+            if absent.all():
+                return [pa.nulls(len(places), column.type) for column in self._columns], None
             places = np.where(absent, self.facts.first, places)
         picked = self.facts.pick(places)
-        return [column.take(places, absent, picked) for column in self._columns]
+        times = picked["time"]
+        columns = [column.take(places, absent, picked) for column in self._columns]
+        return columns, times if absent is None else np.where(absent, BEGINNING, times)
 
 
 class FixedColumn:

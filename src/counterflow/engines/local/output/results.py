@@ -26,7 +26,7 @@ RESULT_ROWS_MAX = 1 << 16  # of a batch
 SCAN_ROWS = 1 << 12
 START = Mark((0, 0), 0, BEGINNING, (0, 0), (0, 0))
 _NONE = np.empty(0, np.int64)
-_NO_RESULTS = np.empty((5, 0), np.int64)  # later rank, earlier rank, left place, right place, time
+_NO_RESULTS = np.empty((4, 0), np.int64)  # later rank, earlier rank, left place, right place
 
 
 def make_results(spec: JoinSpec, in_order: bool = False, folder: CheckpointFolder | None = None) -> Results:
@@ -43,14 +43,14 @@ def make_results(spec: JoinSpec, in_order: bool = False, folder: CheckpointFolde
 
 @dataclass(frozen=True)
 class Chosen:
-    """Results as the places of their rows, -1 for a missing one, and their `pair_time`."""
+    """Results as the places of their rows, -1 for a missing one; `pair_time` is the later row's, or as given."""
 
     left: Array
     right: Array
-    times: Array
+    times: Array | None = None
 
 
-NOTHING = Chosen(_NONE, _NONE, _NONE)
+NOTHING = Chosen(_NONE, _NONE)
 
 
 class Results:
@@ -147,7 +147,7 @@ class Results:
         self._hopeless = []
         mark = self._passed()
         if mark is not None:
-            parts += [_alone(i, rows.bury(*mark.dead(i))) for i, rows in enumerate(self.rows)]
+            parts += [_alone(i, rows.bury(*mark.dead(i))) for i, rows in enumerate(self.rows) if rows.padded]
             self._droppable = mark
         parts = [part for part in parts if len(part[0])]
         if not parts:
@@ -156,7 +156,7 @@ class Results:
             left, right = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         else:
             left, right = parts[0]
-        return Chosen(left, right, self._pair_times(left, right))
+        return Chosen(left, right)
 
     def _note_matches(self, left: Array, right: Array) -> None:
         for rows, places in zip(self.rows, (left, right), strict=True):
@@ -169,17 +169,6 @@ class Results:
         while self._marks and all(n <= done for n, done in zip(self._marks[0].numbers, self.complete, strict=True)):
             passed = self._marks.popleft()
         return passed
-
-    def _pair_times(self, left: Array, right: Array) -> Array:
-        """Return the later row's time of each result; an unmatched row's is its own."""
-        found = []
-        for rows, places in zip(self.rows, (left, right), strict=True):
-            missing = places < 0
-            if not missing.all():
-                some = missing.any()
-                times = rows.facts.get("time", np.where(missing, rows.facts.first, places) if some else places)
-                found.append(np.where(missing, BEGINNING, times) if some else times)
-        return found[0] if len(found) == 1 else np.maximum(*found)
 
     def _incomplete(self) -> list[tuple[KeptRows, int]]:
         """Return each side's first tuple whose pairs may still be missing, if it has come."""
@@ -211,14 +200,18 @@ class Results:
     # --- output
 
     def _gathered(self, chosen: Chosen) -> Iterator[pa.RecordBatch]:
-        self.results += len(chosen.times)
-        for begin in range(0, len(chosen.times), RESULT_ROWS_MAX):
+        self.results += len(chosen.left)
+        for begin in range(0, len(chosen.left), RESULT_ROWS_MAX):
             part = slice(begin, begin + RESULT_ROWS_MAX)
-            columns = self.rows[0].gather(chosen.left[part])
+            columns, times = self.rows[0].gather(chosen.left[part])
             if self.spec.has_right_columns:
-                columns += self.rows[1].gather(chosen.right[part])
-            columns.append(self._time_array(chosen.times[part]))
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+                more, others = self.rows[1].gather(chosen.right[part])
+                columns += more
+                times = others if times is None else times if others is None else np.maximum(times, others)
+            if chosen.times is not None:
+                times = chosen.times[part]
+            assert times is not None
+            yield pa.RecordBatch.from_arrays([*columns, self._time_array(times)], schema=self._schema)
 
     def _time_array(self, times: Array) -> pa.Array:
         """Return times (microseconds, or an integer time's unit) in the type of the time columns they come from."""
@@ -281,7 +274,7 @@ class OrderedResults(Results):
 
     def __init__(self, spec: JoinSpec) -> None:
         super().__init__(spec)
-        self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place, time
+        self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place
         self._unmatched = [0, 0]  # no unmatched row before is still to come
         self._out_of_reach: deque[Mark] = deque()
 
@@ -307,21 +300,19 @@ class OrderedResults(Results):
         parts = [part for part in parts if part.shape[1]]
         if not parts:
             return NOTHING
-        later, earlier, left, right, times = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        later, earlier, left, right = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         order = sorting(earlier, later)
-        return Chosen(left[order], right[order], times[order])
+        return Chosen(left[order], right[order])
 
     def _ranked(self, left: Array, right: Array) -> Array:
-        """Return pairs as later rank, earlier rank, left and right place, time; without those of a former life."""
+        """Return pairs as later rank, earlier rank, left and right place; without those of a former life."""
         if not len(left) or self.spec.how == "anti":
             return _NO_RESULTS
-        found = np.empty((5, len(left)), np.int64)
-        lefts, rights = self.rows[0].facts, self.rows[1].facts
-        left_rank, right_rank = lefts.get("rank", left), rights.get("rank", right)
+        found = np.empty((4, len(left)), np.int64)
+        left_rank, right_rank = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
         np.maximum(left_rank, right_rank, out=found[0])
         np.minimum(left_rank, right_rank, out=found[1])
         found[2], found[3] = left, right
-        np.maximum(lefts.get("time", left), rights.get("time", right), out=found[4])
         if self._certain < self._resumed:
             found = found[:, found[0] >= self._resumed]
             self.pairs -= len(left) - found.shape[1]
@@ -342,8 +333,7 @@ class OrderedResults(Results):
             return _NO_RESULTS
         self._unmatched[i] = end
         places = np.flatnonzero(rows.facts.live("state", begin, end) != MATCHED) + begin
-        ranks, times = rows.facts.get("rank", places), rows.facts.get("time", places)
-        return np.stack([ranks, np.full(len(places), -1), *_alone(i, places), times])
+        return np.stack([rows.facts.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
 
 
 class SemiResults(Results):
@@ -379,7 +369,7 @@ class SemiResults(Results):
         if len(left):
             wanted = np.flatnonzero(~facts.get("done", left))
             left, right = left[wanted], right[wanted]
-            facts.least("first", left, self._pair_times(left, right) if len(left) else _NONE)
+            facts.least("first", left, np.maximum(facts.get("time", left), self.rows[1].facts.get("time", right)))
             new = np.unique(left[~facts.get("seen", left)])
             facts.put("seen", new, True)
             self._pending = np.concatenate([self._pending, new])

@@ -34,6 +34,8 @@ CALLED = {
     "OUTBOX": {"box", "at", "NODE_OUTBOX"},
     "FEED": {"f", "feed", "HEADER_FEED"},
     "COLLECT": {"c", "collector", "HEADER_COLLECT"},
+    "SOURCE": {"source", "source_at", "sources", "at"},
+    "PAST": {"past", "past_at", "own", "opposite", "at"},
     "HEAD": {"head", "heads", "lane_head", "FEED_TABLE"},
 }
 
@@ -103,6 +105,7 @@ def test_words_are_used_on_their_own_structure():
         "m[node + w.HEADER_STOP]",
         "m[f + w.COLLECT_DONE]",
         "m[m[node + w.NODE_SEGMENT] + w.NODE_PHASE]",
+        "m[source_at(m, k) + w.PAST_FIRST]",
     ],
 )
 def test_a_word_on_another_structure_is_found(wrong):

@@ -24,6 +24,7 @@ PREDICATES = {
     "two equalities": "l.k = r.k AND l.s = r.s",
     "band": "l.x BETWEEN r.x - 2 AND r.x + 2",
     "two bands": "abs(l.x - r.x) <= 3 AND l.f BETWEEN r.f - 1.5 AND r.f + 1.5",
+    "two bands of one column": "abs(l.x - r.x) <= 3 AND l.x BETWEEN r.k - 3 AND r.k + 3",
     "float band": "abs(l.f - r.f) <= 1",
     "inequality": "l.x < r.x - 1",
     "interval overlap": "l.x <= r.x + r.k AND r.x <= l.x + l.k",

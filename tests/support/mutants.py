@@ -34,8 +34,8 @@ class Mutant:
     """`old` is replaced by `new` in the last of `through`, modules that import each other, or in the algorithm's.
 
     The feed and the collector are the same for all algorithms: `through` then names one of them, and the algorithm is
-    one that cannot do with what has changed. `failure` is what the simulator has to say, where only one of its checks
-    can find it.
+    one that cannot do with what has changed. So it is with the sources that add tuples to a gate themselves. `failure`
+    is what the simulator has to say, where only one of its checks can find it.
     """
 
     algorithm: str
@@ -52,6 +52,9 @@ class Mutant:
         """Return what is simulated: the algorithm's step, the feed and the collector, one of them changed."""
         if self.through[:1] == ("protocols.feed",):
             return Parts(protocol(self.algorithm).step, feed=self._compiled(list(self.through)).feed)
+        if self.through[:1] == ("protocols.sources",):
+            step_source = self._compiled(list(self.through)).step_source
+            return Parts(protocol(self.algorithm).step, step_source=step_source)
         if self.through[:1] == ("protocols.collect",):
             return Parts(protocol(self.algorithm).step, collect=self._compiled(list(self.through)).collect)
         return Parts(self._compiled([f"protocols.{MODULES[self.algorithm]}", *self.through]).step)
@@ -148,8 +151,8 @@ MUTANTS = [
     Mutant(
         "handshake",
         "acknowledges one tuple too many",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count + 1, 0, 0)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count + 1, 0)",
     ),
     Mutant(
         "handshake",
@@ -167,8 +170,8 @@ MUTANTS = [
     Mutant(
         "handshake",
         "hands the newest tuples on first",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, first, count, 0)",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, end - count, count, 0)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, first, count)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, end - count, count)",
     ),
     Mutant(
         "handshake",
@@ -205,8 +208,8 @@ MUTANTS = [
     Mutant(
         "llhj",
         "acknowledges one tuple too many",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)",
-        "try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count + 1, 0, 0)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0)",
+        "hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count + 1, 0)",
     ),
     Mutant(
         "llhj",
@@ -290,6 +293,57 @@ MUTANTS = [
         "forgets tuples before those that meet them have come",
         " and front(m, ring, 3) <= m[node + w.NODE_DONE] + m[node + w.NODE_DONE + 1]:",
         ":",
+    ),
+    # --- physical sources, and nodes that stamp their tuples
+    Mutant(
+        "scalejoin",
+        "a source's tuples are ready too soon: more of the same time may follow",
+        "advance_to(m, gate, k, last, tie_of(k, added))",
+        "advance_to(m, gate, k, last + 1, tie_of(k, added))",
+        ("protocols.sources",),
+    ),
+    Mutant(
+        "scalejoin",
+        "a source promises its watermark before all tuples are added",
+        "    if added == m[source + w.SOURCE_WRITTEN]:\n",
+        "    if added <= m[source + w.SOURCE_WRITTEN]:\n",
+        ("protocols.sources",),
+    ),
+    Mutant(
+        "scalejoin",
+        "a source is forgotten when it is asked what is ready",
+        "    for source in range(load(words, gate + SOURCES)):\n        time = load_acquire",
+        "    for source in range(load(words, gate + SOURCES) - 1):\n        time = load_acquire",
+        ("protocols.own_stamps", "lockfree.scale_gate"),
+    ),
+    Mutant(
+        "scalejoin",
+        "tuples of two sources that are tied come as they were added",
+        "(node_time == time and load(words, node + TIE) < tie)",
+        "node_time == time",
+        ("protocols.sources", "lockfree.scale_gate"),
+    ),
+    Mutant(
+        "scalejoin",
+        "a node's horizon is behind a tuple at the window's edge",
+        "times[first & (slots - 1)] < oldest:",
+        "times[first & (slots - 1)] <= oldest:",
+        ("protocols.own_stamps", "protocols.past"),
+    ),
+    Mutant(
+        "scalejoin",
+        "a node forgets what a tuple of the same time still meets",
+        "    left, right = horizon(m, past_at(m, node, w.LEFT), time), horizon(m, past_at(m, node, w.RIGHT), time)\n",
+        "    left, right = horizon(m, past_at(m, node, w.LEFT), time), horizon(m, past_at(m, node, w.RIGHT), time)\n"
+        "    left = horizon(m, past_at(m, node, w.LEFT), time + 1)\n",
+        ("protocols.own_stamps",),
+    ),
+    Mutant(
+        "scalejoin",
+        "a node takes a tuple again and again",
+        "        m[node + NODE_STANDS_ON] = 0\n        taken += 1\n",
+        "        taken += 1\n",
+        ("protocols.own_stamps",),
     ),
     # --- the feed, which all of them share
     Mutant(

@@ -16,10 +16,11 @@ from counterflow.engines.local.driver import Driver, Inbox
 from counterflow.engines.local.input.intake import End, Intake
 from counterflow.engines.local.input.sources import open_side
 from counterflow.engines.local.output.results import make_results
+from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.reference import window_join as reference_join
 from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import build_spec
-from inputs import table_of
+from inputs import PREDICATES, table_of, windows
 
 BASE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
@@ -58,6 +59,14 @@ def feeds(draw: st.DrawFn, side: str, rows_max: int = 8) -> list[Fed]:
 
 choices = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(-1, 12), st.booleans()), max_size=20)
 Event = tuple[int, object, bool]
+# What every test of generated streams draws
+DRAWN = dict(
+    left=feeds("left"),
+    right=feeds("right"),
+    chosen=choices,
+    where=st.sampled_from(list(PREDICATES.values())),
+    window=windows(forms=BOUNDED),
+)
 
 
 def events_of(fed: list[Fed], chosen: list[tuple[int, int, int, bool]]) -> list[Event]:

@@ -109,7 +109,8 @@ def _explore(algorithm: str, as_json: bool) -> None:
     for row in rows if not as_json else []:
         typer.echo(
             f"{row['algorithm']}: {row['tuples'][0]} + {row['tuples'][1]} tuples on {row['nodes']} nodes, "
-            f"window {row['window']}, "
+            + ("{} + {} sources, ".format(*row["sources"]) if any(row["sources"]) else "")
+            + f"window {row['window']}, "
             f"{row['states']:,} states, {row['ends']:,} ends, {row['moves']:,} moves in {row['seconds']:.1f} s: "
             + (row["failure"] or "every pair once at every end")
         )

@@ -1,6 +1,6 @@
 """A bounded ring of messages from one thread to one other.
 
-    words:  | capacity | tail | producer's own | head | consumer's own | slot 0 | slot 1 | ...
+    words:  | capacity, waiter | tail | producer's own | head | consumer's own | slot 0 | slot 1 | ...
 
 `tail` counts the messages published so far and is written by the producer alone, `head` those dropped, by the
 consumer alone (Lamport's ring). Each is written with release and read by the other side with acquire: a message is
@@ -10,6 +10,8 @@ words have a cache line to themselves, so that nothing else travels between the 
 
 A publication costs the consumer a cache miss. Who has several messages at once stages them and publishes them
 together; staged messages take their slots at once.
+
+A ring may name the consumer's waiter (`lockfree.waiting`), so that whoever sends knows whom to wake.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from counterflow.lockfree.shared_words import LINE, Words, check_place, whole_li
 
 WIDTH = 4  # words of a message
 CAPACITY = 0
+WAITER = 1  # the consumer's; 0: it has none, or others know it
 TAIL = LINE
 STAGED, HEAD_SEEN = 2 * LINE, 2 * LINE + 1  # the producer's: its tail with what is not yet published
 HEAD = 3 * LINE

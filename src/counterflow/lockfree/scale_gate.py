@@ -177,6 +177,12 @@ def advance(words: Words, gate: int, source: int, time: int) -> None:
 
 
 @inlined
+def advance_to(words: Words, gate: int, source: int, time: int, tie: int) -> None:
+    """Promise that this source will add nothing before this key; `time` is after FIRST_TIME."""
+    _promise_before(words, _source(words, gate, source), time, tie)
+
+
+@inlined
 def close(words: Words, gate: int, source: int) -> None:
     """This source will add nothing any more."""
     _promise(words, _source(words, gate, source), LAST_TIME)

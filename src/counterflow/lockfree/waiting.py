@@ -16,6 +16,9 @@ takes the flag away before it wakes: a consumer that is not yet asleep then does
 compares in the kernel, and one that is asleep is woken. A producer that is stopped between its fence and its wake
 delays the consumer; the sleep has an end, so even then, and after a mistake of a caller, the program goes on.
 
+A producer that has published work for several consumers needs one fence for all of them, before it looks at the
+first flag: each consumer's argument is about its own work and its own flag.
+
 A flag that is taken away without need (two producers, or one that saw an old flag) costs a round, nothing else.
 """
 
@@ -101,8 +104,22 @@ def _wake(words: Words, waiter: int) -> None:
 
 
 @inlined
+def wake_sleeper(words: Words, waiter: int) -> None:
+    """Wake the thread if it sleeps; after a fence that follows the publication."""
+    if load_acquire(words, waiter + ASLEEP) != 0:
+        _wake(words, waiter)
+
+
+@inlined
 def notify(words: Words, waiter: int) -> None:
     """After work was published: wake the thread that waits for it, if it sleeps. Once for several pieces will do."""
     fence()  # with the fenced store of `idle`
-    if load_acquire(words, waiter + ASLEEP) != 0:
-        _wake(words, waiter)
+    wake_sleeper(words, waiter)
+
+
+@inlined
+def notify_all(words: Words, waiters: int, count: int) -> None:
+    """Do the same for several threads: the words from `waiters` on name them."""
+    fence()  # with the fenced stores of `idle`
+    for i in range(waiters, waiters + count):
+        wake_sleeper(words, words[i])

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
-from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.message_ring import front, pop, room, waiting
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome, receive
-from counterflow.protocols.node import ALL_FRESH, batch_ends, expire, node_at, search, store
+from counterflow.protocols.node import ALL_FRESH, batch_ends, expire, hand_on, node_at, search, store
 from counterflow.protocols.traits import DRIVER, Link, Protocol
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def coordinate(m: Words) -> int:
             )
         lefts, rights = batch_ends(m, node)
         for k in range(1, nodes):
-            try_send(m, m[node_at(m, k) + w.NODE_FROM_RIGHT], w.TASK, lefts, rights, 0)
+            hand_on(m, m[node_at(m, k) + w.NODE_FROM_RIGHT], w.TASK, lefts, rights)
         take_part(m, 0, 0)
         take_part(m, 0, 1)
         m[node + w.NODE_PHASE] = SCAN_RIGHT

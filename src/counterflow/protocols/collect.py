@@ -16,11 +16,14 @@ from counterflow.protocols import words as w
 from counterflow.protocols.feed import high_of, progress, slots_of_lane
 from counterflow.protocols.node import node_at, words_at
 from counterflow.protocols.output_gate import take_ready_results
+from counterflow.protocols.own_stamps import slowest
 
 
 @compiled
 def collect(m: Words, out: Words, capacity: int) -> int:
     """Move results to `out`; returns how many. COLLECT_COMPLETE then says what is complete with them."""
+    if m[w.HEADER_SOURCES] != 0:
+        return collect_in_order(m, out, capacity)
     f, c = m[w.HEADER_FEED], m[w.HEADER_COLLECT]
     at = load_acquire(m, f + w.FEED_AT)  # with `note_sent`
     left, right = load_acquire(m, f + w.FEED_SENT), load_acquire(m, f + w.FEED_SENT + 1)
@@ -29,6 +32,19 @@ def collect(m: Words, out: Words, capacity: int) -> int:
     taken = take_results(m, out, capacity)
     if taken < capacity and left + right == at:  # otherwise there may be more results, or more was sent meanwhile
         note_complete(m, f, c, left, right)
+    return taken
+
+
+@compiled
+def collect_in_order(m: Words, out: Words, capacity: int) -> int:
+    """Do the same where all nodes get all tuples in one order: complete is what the slowest of them is done with."""
+    c = m[w.HEADER_COLLECT]
+    left, right = slowest(m)
+    taken = take_results(m, out, capacity)
+    if left >= 0:
+        m[c + w.COLLECT_DONE], m[c + w.COLLECT_DONE + 1] = left, right
+        if taken < capacity:
+            m[c + w.COLLECT_COMPLETE], m[c + w.COLLECT_COMPLETE + 1] = left, right
     return taken
 
 

@@ -7,9 +7,26 @@ from dataclasses import dataclass
 from counterflow.protocols import words as w
 from counterflow.protocols.registry import protocol
 from counterflow.protocols.traits import Protocol
+from counterflow.spec.window_sizes import Window
 from counterflow.windows.compiled.compiled_predicate import BASIC_BLOCK, Access
 
 CAPACITY_MIN = 1 << 10
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Physical sources that add their tuples to ScaleJoin's first gate themselves; the windows, for who stamps them."""
+
+    left: int
+    right: int
+    windows: tuple[Window, Window]
+
+    def __len__(self) -> int:
+        return self.left + self.right
+
+    def side(self, source: int) -> int:
+        """Return the side of a source: those of the left side come first."""
+        return w.LEFT if source < self.left else w.RIGHT
 
 
 @dataclass(frozen=True)
@@ -23,7 +40,7 @@ class Design:
     access: Access = "auto"
     basic_block: int = BASIC_BLOCK  # rows in a block that is sorted, with access="merge"
     symmetric: bool = False  # handshake join as in the first report
-    in_flight: int = 1 << 13  # tuples that the driver is ahead of the slowest node, at most
+    in_flight: int = 1 << 13  # tuples that the driver, or each source, is ahead of the slowest node, at most
     outbox_rows: int = 1 << 13  # results that a node is ahead of the collector, at most
     ordered_output: bool = False  # results are wanted in order: a second gate, where the algorithm has one
     expected_rows: tuple[int, int] = (0, 0)  # of the whole windows
@@ -31,6 +48,13 @@ class Design:
     nullable: bool = False
     capacity_min: int = CAPACITY_MIN  # rows of a segment
     wired: bool = False  # every queue has a sender's and a receiver's half: a simulator carries messages over
+    sources: Sources | None = None  # None: the driver puts all tuples in order, and feeds them
+
+    def __post_init__(self) -> None:
+        if self.sources is not None and self.protocol.way != w.TO_GATE:
+            raise ValueError(f"{self.algorithm} has no gate that sources could add their tuples to")
+        if self.sources is not None and min(self.sources.left, self.sources.right) < 1:
+            raise ValueError("each side has at least one source")
 
     @property
     def protocol(self) -> Protocol:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
-from counterflow.lockfree.message_ring import front, pop, try_send, waiting
+from counterflow.lockfree.message_ring import front, pop, waiting
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, numbering, search, store, take_message
+from counterflow.protocols.node import ALL_FRESH, expire, hand_on, node_at, numbering, search, store, take_message
 from counterflow.protocols.traits import DRIVER, Link, Protocol
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def receive(m: Words, node: int, side: int) -> int:
         take_message(m, node, side, front(m, ring, 1), front(m, ring, 2), KEEP)
     else:  # opposite tuples that no later tuple of this side meets; each worker marks them for itself
         onward = m[node + w.NODE_TO_RIGHT - side]
-        if onward != 0 and not try_send(m, onward, front(m, ring, 0), front(m, ring, 1), 0, 0):
+        if not hand_on(m, onward, front(m, ring, 0), front(m, ring, 1), 0):
             return w.IDLE
         expire(m, m[node + w.NODE_SEGMENT + 1 - side], front(m, ring, 1))
     pop(m, ring)
@@ -66,7 +66,7 @@ def process(m: Words, node: int) -> int:
         m[node + w.NODE_PHASE] = NOTIFY
     if m[node + w.NODE_PHASE] == NOTIFY:
         onward = m[node + w.NODE_TO_RIGHT - side]
-        if onward != 0 and not try_send(m, onward, w.ARRIVAL, first, count, 0):
+        if not hand_on(m, onward, w.ARRIVAL, first, count):
             return w.IDLE
         m[node + w.NODE_PHASE] = MATCH
     if not search(m, node, m[node + w.NODE_SEGMENT + 1 - side], first, count, EVERYTHING, ALL_FRESH):

@@ -20,11 +20,11 @@ from __future__ import annotations
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
 from counterflow.lockfree.message_ring import CAPACITY as RING_CAPACITY
-from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.message_ring import front, pop, room, waiting
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store, take_message
+from counterflow.protocols.node import ALL_FRESH, expire, hand_on, node_at, room_to_wrap, search, store, take_message
 from counterflow.protocols.traits import Protocol, along_a_row
 
 NODE_FORWARDED = w.NODE_MARK  # right tuples before this one were handed on, and are kept until they are acknowledged
@@ -103,9 +103,9 @@ def process_arrival(m: Words, k: int, node: int) -> int:
     if not store(m, node, m[node + w.NODE_SEGMENT + side], first, count):
         return outcome(m, node)
     if side == w.RIGHT and k < m[w.HEADER_NODES] - 1:
-        try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+        hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0)
     if side == w.LEFT and k > 0 and m[w.HEADER_VARIANT] == 1:
-        try_send(m, m[node + w.NODE_TO_LEFT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+        hand_on(m, m[node + w.NODE_TO_LEFT], w.ACKNOWLEDGEMENT, first + count, 0)
     m[node + w.NODE_PHASE] = RECEIVE
     return w.WORKED
 
@@ -134,7 +134,7 @@ def forward_tuples(m: Words, k: int, node: int) -> int:
             count = min(end - first, m[w.HEADER_BATCH_ROWS])
         count = min(count, room_to_wrap(m, node, w.LEFT, first))
         if count > 0:
-            try_send(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, first, count, 0)
+            hand_on(m, m[node + w.NODE_TO_RIGHT], w.ARRIVAL, first, count)
             expire(m, left, first + count)
             worked = w.WORKED
     oldest, end = m[right + w.SEGMENT_FIRST_ROW], m[right + w.SEGMENT_NEXT_ROW]
@@ -153,7 +153,7 @@ def forward_tuples(m: Words, k: int, node: int) -> int:
         )
         count = min(count, room_to_wrap(m, node, w.RIGHT, forwarded))
         if count > 0:
-            try_send(m, m[node + w.NODE_TO_LEFT], w.ARRIVAL, forwarded, count, 0)
+            hand_on(m, m[node + w.NODE_TO_LEFT], w.ARRIVAL, forwarded, count)
             forwarded += count
             worked = w.WORKED
     m[node + NODE_FORWARDED] = forwarded

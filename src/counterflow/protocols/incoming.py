@@ -70,6 +70,15 @@ class Incoming:
         lanes, n = self.lanes, self.capacity
         return np.zeros((lanes, n), np.uint64), np.zeros((lanes, n), np.uint8), np.zeros((lanes, dimensions, n))
 
+    def copied(self) -> Array:
+        """Return a table for compiled code of the arrays that make a tuple, the first lane's: addresses and bytes."""
+        arrays = [*(c[0] for c in self.columns), *(b[0] for b in self.bounds)]
+        for hashes, usable, keys in [self.keyed, *([] if self.same_keys else [self.probe_keyed])]:
+            arrays += [hashes[0], usable[0], *keys[0]]
+        table = np.array([len(arrays), *(word for a in arrays for word in (address(a), a.itemsize))], np.int64)
+        self.kept.append(table)
+        return table
+
     def resize(self, rows: int) -> None:
         """Make room for this many tuples; nothing may have been written yet."""
         assert self.next == 0

@@ -85,6 +85,7 @@ def invalidate(m: Words, node: int) -> None:
     left, right = batch_ends(m, node)
     store_release(m, node + w.NODE_DONE, left)
     store_release(m, node + w.NODE_DONE + 1, right)
+    store_release(m, node + w.NODE_DONE_AT, left + right)  # with `slowest`
     m[node + w.NODE_PHASE] = RECEIVE
 
 

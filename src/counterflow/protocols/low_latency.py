@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from counterflow.jit import compiled
 from counterflow.lockfree.atomics import store_release
-from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.message_ring import front, pop, room, waiting
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.kang import EVERYTHING, outcome
-from counterflow.protocols.node import ALL_FRESH, expire, node_at, room_to_wrap, search, store, take_message
+from counterflow.protocols.node import ALL_FRESH, expire, hand_on, node_at, room_to_wrap, search, store, take_message
 from counterflow.protocols.traits import Protocol, along_a_row, every_nth
 
 NODE_EXPEDITED = w.NODE_MARK  # left tuples that have reached the end of the row, as far as this node knows
@@ -70,10 +70,9 @@ def take_arrivals(m: Words, node: int, side: int, ring: int, onward: int) -> Non
         else:
             break
         pop(m, ring)
-    if onward != 0:
-        try_send(m, onward, w.ARRIVAL, first, count, 0)
-        if expired > m[node + NODE_EXPIRED_AFTER + side]:
-            try_send(m, onward, w.EXPIRY, expired, 0, 0)
+    hand_on(m, onward, w.ARRIVAL, first, count)
+    if expired > m[node + NODE_EXPIRED_AFTER + side]:
+        hand_on(m, onward, w.EXPIRY, expired, 0)
     m[node + NODE_EXPIRED_AFTER + side] = expired
     take_message(m, node, side, first, count, MATCH)
 
@@ -96,7 +95,7 @@ def process_left(m: Words, k: int, node: int) -> int:
         pop(m, ring)
         expire(m, m[node + w.NODE_TRANSIT], first)
         return w.WORKED
-    if onward != 0 and not try_send(m, onward, w.EXPIRY, first, 0, 0):
+    if not hand_on(m, onward, w.EXPIRY, first, 0):
         return w.IDLE
     pop(m, ring)
     expire(m, m[node + w.NODE_SEGMENT + w.RIGHT], first)
@@ -121,7 +120,7 @@ def process_left_arrival(m: Words, k: int, node: int) -> int:
     if k == m[w.HEADER_NODES] - 1:
         m[node + NODE_EXPEDITED] = first + count
         if k > 0:
-            try_send(m, m[node + w.NODE_TO_LEFT], w.EXPEDITION_END, first + count, 0, 0)
+            hand_on(m, m[node + w.NODE_TO_LEFT], w.EXPEDITION_END, first + count, 0)
     expire(m, m[node + w.NODE_SEGMENT + w.RIGHT], m[node + NODE_EXPIRED_AFTER + w.LEFT])
     store_release(m, node + w.NODE_DONE + w.LEFT, first + count)
     m[node + w.NODE_PHASE] = RECEIVE
@@ -141,7 +140,7 @@ def process_right(m: Words, k: int, node: int) -> int:
             return w.IDLE
         take_arrivals(m, node, w.RIGHT, ring, onward)
         return process_right_arrival(m, k, node)
-    if onward != 0 and not try_send(m, onward, kind, first, 0, 0):
+    if not hand_on(m, onward, kind, first, 0):
         return w.IDLE
     pop(m, ring)
     if kind == w.EXPEDITION_END:
@@ -166,7 +165,7 @@ def process_right_arrival(m: Words, k: int, node: int) -> int:
     if not store(m, node, m[node + w.NODE_SEGMENT + w.RIGHT], first, count):
         return outcome(m, node)
     if k < m[w.HEADER_NODES] - 1:
-        try_send(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0, 0)
+        hand_on(m, m[node + w.NODE_TO_RIGHT], w.ACKNOWLEDGEMENT, first + count, 0)
     expire(m, m[node + w.NODE_SEGMENT + w.LEFT], m[node + NODE_EXPIRED_AFTER + w.RIGHT])
     store_release(m, node + w.NODE_DONE + w.RIGHT, first + count)
     m[node + w.NODE_PHASE] = RECEIVE

@@ -5,12 +5,15 @@ Whoever feeds and steps the nodes, and collects what they find (threads, a simul
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from counterflow.cores import usable_cores
+from counterflow.lockfree.message_ring import WAITER as RING_WAITER
 from counterflow.lockfree.message_ring import ring_init, ring_size
-from counterflow.lockfree.scale_gate import gate_init, gate_size
+from counterflow.lockfree.scale_gate import FIRST_TIME, gate_init, gate_size
 from counterflow.lockfree.shared_words import LINE, shared_words
 from counterflow.lockfree.waiting import SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
 from counterflow.predicate.expression import SIDES, Expression
@@ -18,12 +21,17 @@ from counterflow.predicate.split import Split
 from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
 from counterflow.protocols.incoming import Incoming, address
+from counterflow.protocols.past import Past
 from counterflow.protocols.segment import Outbox, Segment
+from counterflow.protocols.sources import SourceRing, ring_capacity
 from counterflow.protocols.traits import DRIVER, Link
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.compiled_predicate import CompiledPredicate
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
+
+AnyRing = TypeVar("AnyRing", bound=Incoming)
+BATCHES_IN_RING = 8  # of a node that stamps tuples itself: a batch ends where its ring does
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Machine:
 
     def __init__(self, predicate: Expression, parts: Split, design: Design) -> None:
         self.design, self.step = design, design.protocol.step
+        self._banding, self._banded = threading.Lock(), [False, False]
         self.predicates = tuple(
             CompiledPredicate(
                 choose_path(parts, side),
@@ -55,10 +64,11 @@ class Machine:
         )
         self._lay_out()
         capacity = 1 << max(2 * design.in_flight - 1, 2 * design.batch_rows - 1).bit_length()
+        driven = design.sources is None
         self.incoming = tuple(
-            Incoming(side, self.predicates[side], self.predicates[1 - side], design.lanes[side], capacity)
-            for side in (w.LEFT, w.RIGHT)
+            self._ring(Incoming, side, design.lanes[side], capacity) for side in (w.LEFT, w.RIGHT) if driven
         )
+        self._make_sources()
         self.segments: dict[int, Segment] = {}
         self._make_segments()
         self.publish_incoming()
@@ -81,10 +91,16 @@ class Machine:
         self.nodes = [place(w.NODE_WORDS) for _ in range(design.nodes)]
         segments = [[place(w.SEGMENT_WORDS) for _ in range(3)] for _ in self.nodes]
         outboxes = [place(w.OUTBOX_WORDS) for _ in self.nodes]
+        sources = 0 if design.sources is None else len(design.sources)
+        self.sources = [place(w.SOURCE_WORDS) for _ in range(sources)]
+        self.past_at = [[place(w.PAST_WORDS) for _ in range(2)] for _ in self.nodes if sources]
+        self.source_waiters = [place(waiter_size()) for _ in self.sources]
         self.waiters = [place(waiter_size()) for _ in range(design.nodes + 2)]
         ring_rows = 1 << (4 * design.in_flight - 1).bit_length()
         rings = {link: place(ring_size(ring_rows)) for link in links}
         halves = {link: place(ring_size(ring_rows)) if design.wired else ring for link, ring in rings.items()}
+        told = neighbours_of(links, design.nodes)
+        lists = [place(len(others) + 2) for others in told]
         gates = {word: (place(gate_size(*sizes)), sizes) for word, sizes in gates_of(design)}
         self.m = m = shared_words(size)
         for word, (gate, sizes) in gates.items():
@@ -97,7 +113,8 @@ class Machine:
         m[w.HEADER_CROWDED] = SPIN_ROUNDS if design.nodes + 2 > len(usable_cores()) else 0
         m[w.HEADER_DRIVER], m[w.HEADER_COLLECTOR] = self.waiters[-2:]
         m[self.collector + w.COLLECT_BOTH] = int(design.protocol.found_until_both_leave)
-        for waiter in self.waiters:
+        m[w.HEADER_SOURCES], m[w.HEADER_FIRST_SOURCE] = sources, self.sources[0] if sources else 0
+        for waiter in (*self.waiters, *self.source_waiters):
             waiter_init(m, waiter)
         self.outboxes: list[Outbox] = []
         for k, node in enumerate(self.nodes):
@@ -105,6 +122,9 @@ class Machine:
             self.outboxes.append(Outbox(m, outboxes[k], 1 << (design.outbox_rows - 1).bit_length()))
             m[node + w.NODE_SEGMENT : node + w.NODE_SEGMENT + 2] = segments[k][:2]
             m[node + w.NODE_TRANSIT] = segments[k][2]
+            waiters = [*self.waiters[-2:], *(self.waiters[other] for other in told[k])]
+            m[lists[k] : lists[k] + len(waiters)] = waiters
+            m[node + w.NODE_NOTIFIED], m[node + w.NODE_NOTIFIED_COUNT] = lists[k], len(waiters)
         self._connect(rings, halves, ring_rows)
         self._make_feed([(halves[link], link.receiver) for link in heads])
 
@@ -112,24 +132,17 @@ class Machine:
         """Let senders and receivers know their rings, and whom to wake."""
         m, nodes = self.m, self.nodes
         self.wires: list[Wire] = []
-        neighbours: dict[int, set[int]] = {k: set() for k in range(len(nodes))}
         for link, received in rings.items():
             sent = halves[link]
-            ring_init(m, received, ring_rows)
-            ring_init(m, sent, ring_rows)
+            for ring in (received, sent):
+                ring_init(m, ring, ring_rows)
+                m[ring + RING_WAITER] = self.waiters[link.receiver]
             m[nodes[link.receiver] + link.inbox] = received
             if self.design.wired:
                 rightwards = link.inbox == w.NODE_FROM_LEFT
                 self.wires.append(Wire(link.sender, link.receiver, sent, received, rightwards))
-            if link.sender != DRIVER:
-                if link.outlet:
-                    m[nodes[link.sender] + link.outlet] = sent
-                neighbours[link.sender].add(link.receiver)
-                neighbours[link.receiver].add(link.sender)
-        for k, node in enumerate(nodes):
-            told = [*self.waiters[:-3:-1], *(self.waiters[other] for other in sorted(neighbours[k]))]
-            told = told[: w.NODE_NOTIFIED_MAX]
-            m[node + w.NODE_NOTIFIED : node + w.NODE_NOTIFIED + len(told)] = told
+            if link.sender != DRIVER and link.outlet:
+                m[nodes[link.sender] + link.outlet] = sent
 
     def _make_feed(self, heads: list[tuple[int, int]]) -> None:
         m, feed, design = self.m, self.feed, self.design
@@ -139,6 +152,48 @@ class Machine:
         for i, (ring, k) in enumerate(heads):
             head = feed + w.FEED_TABLE + i * w.HEAD_WORDS
             m[head + w.HEAD_RING], m[head + w.HEAD_WAITER], m[head + w.HEAD_NODE] = ring, self.waiters[k], self.nodes[k]
+
+    # --- sources
+
+    def _ring(self, kind: type[AnyRing], side: int, lanes: int, capacity: int) -> AnyRing:
+        return kind(side, self.predicates[side], self.predicates[1 - side], lanes, capacity)
+
+    def _make_sources(self) -> None:
+        """Make the rings of physical sources, and what each node needs to stamp their tuples."""
+        design, m = self.design, self.m
+        self.source_rings: list[SourceRing] = []
+        self.node_rings: list[tuple[Incoming, ...]] = []
+        self.pasts: dict[int, Past] = {}
+        if design.sources is None:
+            return
+        for number, at in enumerate(self.sources):
+            m[at + w.SOURCE_SIDE], m[at + w.SOURCE_WAITER] = self.source_side(number), self.source_waiters[number]
+            m[at + w.SOURCE_WATERMARK] = FIRST_TIME
+            ring = self._ring(SourceRing, self.source_side(number), 1, ring_capacity(design.in_flight))
+            ring.publish(m, at)
+            self.source_rings.append(ring)
+        capacity = 1 << (BATCHES_IN_RING * design.batch_rows - 1).bit_length()
+        for node, places in zip(self.nodes, self.past_at, strict=True):
+            m[node + w.NODE_LATEST] = FIRST_TIME
+            m[node + w.NODE_PAST : node + w.NODE_PAST + 2] = places
+            self.node_rings.append(tuple(self._ring(Incoming, side, 1, capacity) for side in (w.LEFT, w.RIGHT)))
+            for side, at in enumerate(places):
+                self.pasts[at] = Past(m, at, design.sources.windows[side], self.node_rings[-1][side].copied())
+
+    def source_side(self, number: int) -> int:
+        """Return the side of a source."""
+        assert self.design.sources is not None
+        return self.design.sources.side(number)
+
+    def write_source(self, number: int, batch: Batch) -> None:
+        """Write the next tuples of a source, of one round through its ring; there must be room for them."""
+        side = self.source_side(number)
+        self.source_rings[number].write(batch)
+        bands = self.source_rings[number].bands
+        with self._banding:  # once for a side, before any of its tuples is in the gate
+            if bands is not None and not self._banded[side]:
+                self._set_bands(side, bands)
+                self._banded[side] = True
 
     # --- windows
 
@@ -203,7 +258,7 @@ class Machine:
     def publish_incoming(self) -> None:
         """Let the nodes know where arriving tuples lie; again when they have moved."""
         for k, node in enumerate(self.nodes):
-            for side, incoming in enumerate(self.incoming):
+            for side, incoming in enumerate(self.incoming or self.node_rings[k]):
                 place = incoming.places[self.design.lane(k, side)]
                 self.m[node + w.NODE_STAMPS + side] = address(place.stamps)
                 for segment in self.segments_of(k):
@@ -212,12 +267,23 @@ class Machine:
                     else:
                         self.m[segment + w.SEGMENT_PROBING] = address(place.probing)
 
+    def note_scanned(self, side: int) -> None:
+        """Let tuples of a side be written with bounds, as nodes compare them with whole windows."""
+        for ring in self.incoming or self.source_rings:
+            if ring.side == side:
+                ring.scanned = True
+
     # --- what nodes need
 
     def attend(self, k: int) -> None:
         """Give node k what it needs; called by whoever steps it."""
         node = self.nodes[k]
-        need, segment = int(self.m[node + w.NODE_NEED]), self.segments[int(self.m[node + w.NODE_NEED_AT])]
+        need, at = int(self.m[node + w.NODE_NEED]), int(self.m[node + w.NODE_NEED_AT])
+        self.m[node + w.NODE_NEED] = 0
+        if need == w.NEED_PAST:
+            self.pasts[at].grow()
+            return
+        segment = self.segments[at]
         {
             w.NEED_ROOM: segment.grow,
             w.NEED_POOL: segment.grow_records,
@@ -225,7 +291,6 @@ class Machine:
             w.NEED_SCAN: segment.load_scan,
             w.NEED_OUTBOX: self.outboxes[k].grow,
         }[need]()
-        self.m[node + w.NODE_NEED] = 0
 
 
 def heads_of(links: list[Link]) -> list[Link]:
@@ -234,9 +299,17 @@ def heads_of(links: list[Link]) -> list[Link]:
     return sorted(entering, key=lambda link: (link.inbox, link.receiver))
 
 
+def neighbours_of(links: list[Link], nodes: int) -> list[list[int]]:
+    """Return, for each node, the nodes that it sends to or hears from."""
+    pairs = {(link.sender, link.receiver) for link in links if link.sender != DRIVER}
+    pairs |= {(receiver, sender) for sender, receiver in pairs}
+    return [sorted(other for node, other in pairs if node == k) for k in range(nodes)]
+
+
 def gates_of(design: Design) -> Iterator[tuple[int, tuple[int, int, int]]]:
     """Yield ScaleJoin's gates: the word that has one, its sources, its readers, and how many tuples a source has."""
     if design.protocol.way == w.TO_GATE:
-        yield w.HEADER_GATE_IN, (2, design.nodes, design.in_flight)
+        sources = 2 if design.sources is None else len(design.sources)
+        yield w.HEADER_GATE_IN, (sources, design.nodes, design.in_flight)
     if design.gates_results:
         yield w.HEADER_GATE_OUT, (design.nodes, 1, design.outbox_rows)

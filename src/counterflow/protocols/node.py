@@ -14,7 +14,10 @@ from numba import types
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire, store_release
+from counterflow.lockfree.message_ring import WAITER as RING_WAITER
+from counterflow.lockfree.message_ring import try_send
 from counterflow.lockfree.shared_words import Words
+from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
 from counterflow.windows.compiled.block import GO_ON, RESTART_ALL, RESTART_CHOSEN
 from counterflow.windows.compiled.intrinsics import call_entry, viewer
@@ -70,6 +73,20 @@ def take_message(m: Words, node: int, side: int, first: int, count: int, phase: 
     """Remember the arrival of tuples of a side, and where handling it begins."""
     m[node + w.NODE_KIND], m[node + w.NODE_FIRST], m[node + w.NODE_COUNT] = side, first, count
     m[node + w.NODE_PHASE] = phase
+
+
+@inlined
+def hand_on(m: Words, ring: int, kind: int, a: int, b: int) -> bool:
+    """Send a message to another node, if there is one, and wake that at once; False where there is no room.
+
+    The sender may begin a long search now, and the receiver need not sleep until the end of it.
+    """
+    if ring == 0:
+        return True
+    if not try_send(m, ring, kind, a, b, 0):
+        return False
+    notify(m, m[ring + RING_WAITER])
+    return True
 
 
 @inlined
@@ -280,6 +297,8 @@ def emit(m: Words, node: int, segment: int, first: int, fresh_below: int) -> boo
     if i < found:
         if m[w.HEADER_GATE_OUT] != 0:
             m[node + w.NODE_NEED], m[node + w.NODE_NEED_AT] = w.NEED_OUTBOX, segment
+        else:
+            notify(m, m[w.HEADER_COLLECTOR])  # the step ends without news, and then nobody else tells it
         return False
     m[segment + w.SEGMENT_FOUND], m[segment + w.SEGMENT_UNSURE], m[node + w.NODE_OUT_AT] = 0, 0, 0
     return True

@@ -5,6 +5,10 @@ the one order (Algorithm 1). It compares each with its part of the opposite wind
 each comparison is made by exactly one thread, whatever the rates of the streams are. Where the output is to be ordered,
 results go through a second gate (`output_gate`).
 
+Tuples reach the first gate in one of two ways. Either a driver has put them in order and stamped them, and its feed
+adds them; or each physical source adds its own (`sources`), in parallel as in the paper, and the nodes stamp them
+(`own_stamps`).
+
 Difference from the paper: it counts the tuples of both streams together to decide who stores one. Where the streams
 alternate, each thread would then store tuples of one side only; here each side is counted for itself.
 """
@@ -26,6 +30,7 @@ from counterflow.protocols.kang import (
 )
 from counterflow.protocols.node import node_at, room_to_wrap
 from counterflow.protocols.output_gate import add_results, sort_results
+from counterflow.protocols.own_stamps import take_and_stamp
 from counterflow.protocols.traits import Protocol, every_nth, from_driver_to_all
 
 ADD = INVALIDATE + 1  # a phase: the batch's results go to the second gate
@@ -37,9 +42,11 @@ NODE_HALVED = w.NODE_MARK + 1  # how often the size of batches is halved
 def step(m: Words, k: int) -> int:
     node = node_at(m, k)
     if m[node + w.NODE_PHASE] == RECEIVE:
-        take_expiries(m, node)
-        if not take_ready_tuples(m, k, node):
-            return w.IDLE
+        state = (
+            take_and_stamp(m, k, node, batch_rows(m, node)) if m[w.HEADER_SOURCES] != 0 else take_stamped(m, k, node)
+        )
+        if state != w.WORKED:
+            return state
         m[node + w.NODE_PHASE] = STORE_LEFT
     if m[w.HEADER_GATE_OUT] == 0:
         return three_steps(m, node)
@@ -54,6 +61,13 @@ def step(m: Words, k: int) -> int:
         return w.IDLE
     invalidate(m, node)
     return w.WORKED
+
+
+@inlined
+def take_stamped(m: Words, k: int, node: int) -> int:
+    """Take tuples that the driver has stamped and added to the gate, and what it says of expiry."""
+    take_expiries(m, node)
+    return w.WORKED if take_ready_tuples(m, k, node) else w.IDLE
 
 
 @compiled

@@ -192,5 +192,5 @@ class Segment:
 
     def load_scan(self) -> None:
         """Let the node scan. What was written before is compared without bounds: with everything, right and slow."""
-        self.machine.incoming[1 - self.side].scanned = True
+        self.machine.note_scanned(1 - self.side)
         self.machine.m[self.at + w.SEGMENT_SCAN] = self.kernels.scanned.scan.address

@@ -8,22 +8,22 @@ from typing import Any
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import clock_ns, load_acquire, store_release, yield_thread
 from counterflow.lockfree.shared_words import Words
-from counterflow.lockfree.waiting import busy, idle, notify
+from counterflow.lockfree.waiting import busy, idle, notify, notify_all
 from counterflow.protocols import words as w
 from counterflow.protocols.collect import collect
 from counterflow.protocols.node import node_at
+from counterflow.protocols.sources import source_at
 
 TURN_NS = 20_000  # how long a thread keeps a core that others wait for
 
 
 @inlined
 def tell(m: Words, node: int) -> None:
-    """Wake those who may wait for what the node has just done."""
-    for i in range(w.NODE_NOTIFIED_MAX):
-        waiter = m[node + w.NODE_NOTIFIED + i]
-        if waiter == 0:
-            break
-        notify(m, waiter)
+    """Wake those who may wait for what the node has just done: for room in a queue, for results, for its marks.
+
+    Who was sent a message knows already: `hand_on` does not wait for the end of a step.
+    """
+    notify_all(m, m[node + w.NODE_NOTIFIED], m[node + w.NODE_NOTIFIED_COUNT])
 
 
 @inlined
@@ -116,3 +116,5 @@ def stop(m: Words) -> None:
     notify(m, m[w.HEADER_COLLECTOR])
     for k in range(m[w.HEADER_NODES]):
         notify(m, m[node_at(m, k) + w.NODE_WAITER])
+    for k in range(m[w.HEADER_SOURCES]):
+        notify(m, m[source_at(m, k) + w.SOURCE_WAITER])

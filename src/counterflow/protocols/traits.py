@@ -28,8 +28,8 @@ class Link(NamedTuple):
 
 
 def from_driver_to_all(design: Design) -> Iterator[Link]:
-    """Link every node to the driver."""
-    for k in range(design.nodes):
+    """Link every node to the driver, if there is one."""
+    for k in range(design.nodes if design.sources is None else 0):
         yield Link(DRIVER, k, w.NODE_FROM_LEFT, 0)
 
 

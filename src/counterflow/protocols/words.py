@@ -23,6 +23,7 @@ HEADER_COLLECT = 6
 HEADER_VARIANT = 7  # handshake join: 1 for the first report's form
 HEADER_GATE_IN, HEADER_GATE_OUT = 8, 9  # ScaleJoin's; without a second one (0) results go out as they are found
 HEADER_DRIVER, HEADER_COLLECTOR = 10, 11  # their waiters
+HEADER_SOURCES, HEADER_FIRST_SOURCE = 12, 13  # that add tuples to ScaleJoin's first gate themselves; 0: the feed does
 HEADER_STOP = 24
 HEADER_FINISHED = 32  # set when the driver has sent everything: handshake join then pushes its tuples through
 HEADER_WAKE = 40  # set to let the collector return
@@ -37,6 +38,7 @@ NODE_SEARCH = 6  # where a search goes on
 NODE_OUT_AT = 7  # pairs of a search that are out
 
 NODE_DONE = 8  # and 9: left and right tuples that are done with here, for the collector and the driver
+NODE_DONE_AT = 10  # their sum, written last
 
 NODE_NEED = 16  # what it needs of its owner: one of NEED_*
 NODE_NEED_AT = 17  # the segment that needs it
@@ -50,11 +52,12 @@ NODE_FROM_LEFT, NODE_FROM_RIGHT, NODE_TO_LEFT, NODE_TO_RIGHT = 34, 35, 36, 37  #
 NODE_SEGMENT = 38  # and 39: its parts of the left and the right window
 NODE_STAMPS = 40  # and 41: descriptors of the stamps of left and right tuples
 NODE_TRANSIT = 42  # low-latency handshake join: right tuples that were forwarded and not yet acknowledged
+NODE_PAST = 43  # and 44: what a node remembers of both sides that stamps tuples itself
+NODE_LATEST = 45  # the same: no tuple to come has an earlier time
 
 NODE_EXPIRED = 48  # and 49: left and right tuples that the driver has declared expired
 NODE_MARK = 50  # to 53: per protocol
-NODE_NOTIFIED = 56  # to 63: waiters of those who may wait for this node; 0: none
-NODE_NOTIFIED_MAX = 8
+NODE_NOTIFIED, NODE_NOTIFIED_COUNT = 56, 57  # where the waiters are named of those who may wait for what it has done
 NODE_WORDS = 64
 
 NEED_ROOM = 1  # rows in a ring
@@ -62,6 +65,7 @@ NEED_POOL = 2  # records of an index
 NEED_OUTPUT = 3  # pairs that a kernel writes
 NEED_SCAN = 4  # a compiled scan
 NEED_OUTBOX = 5  # results that wait for the rest of a batch
+NEED_PAST = 6  # tuples that a node remembers
 
 # --- a descriptor of stamps: the mask that makes a slot of a place, the addresses of `low` and `high`, and which tuple
 # is at a place: number place * stride + offset (where a node gets only some tuples, their places follow each other)
@@ -140,6 +144,30 @@ HEAD_RING, HEAD_WAITER, HEAD_NODE, HEAD_WORDS = 0, 1, 2, 3
 TO_ALL = 0  # every node gets both streams, in order
 TO_GATE = 1  # the same through a ScaleGate
 TO_LANES = 2  # left tuples enter at heads of their own, right ones at others; first the heads of left lanes
+
+# --- a physical source that adds its tuples to ScaleJoin's first gate itself (`sources`); its thread writes all of it
+
+SOURCE_SIDE = 0
+SOURCE_MASK = 1  # makes a slot of its ring of a position
+SOURCE_TIMES, SOURCE_PASSES = 2, 3  # addresses, by slot: when a tuple was, and whether it can match at all
+SOURCE_COPIED = 4  # the address of a table of the arrays that nodes copy
+SOURCE_WAITER = 5
+
+SOURCE_WRITTEN = 8  # tuples that lie ready
+SOURCE_ADDED = 9  # tuples that are in the gate, or were
+SOURCE_WATERMARK = 10  # what is written later has a later time
+SOURCE_OWES = 11  # whether a promise is due
+SOURCE_WORDS = 16
+
+# --- what a node remembers of one side, in the order that the gate says (`past`): its tuples' times and numbers
+
+PAST_KIND, PAST_SIZE = 0, 1  # the side's window: one of PAST_*, and its rows or its reach
+PAST_MASK, PAST_TIMES, PAST_NUMBERS = 2, 3, 4  # by slot of an ordinal, addresses: its time, and the numbers before it
+PAST_COPIED = 5  # the address of a table of the arrays that tuples are copied to
+PAST_FIRST, PAST_NEXT = 8, 9  # the oldest ordinal in the window, and the ordinal to come
+PAST_NUMBER = 10  # the number to come
+PAST_WORDS = 16
+PAST_IS_ROWS, PAST_IS_DURATION, PAST_IS_EMPTY, PAST_IS_UNBOUNDED = 0, 1, 2, 3
 
 # --- what the collector knows
 

@@ -16,7 +16,7 @@ from counterflow.cli import main
 from counterflow.lab.simulator.campaign import run_many
 from counterflow.lab.simulator.cases import random_case
 from counterflow.lab.simulator.exhaustive import ALGORITHMS as SEARCHED
-from counterflow.lab.simulator.exhaustive import WINDOWS, explore, small_case
+from counterflow.lab.simulator.exhaustive import WINDOWS, explore, small_case, sources_of
 from counterflow.lab.simulator.run_words import MISSED
 from counterflow.lab.simulator.schedules import KINDS
 from counterflow.lab.simulator.shrink import shrink
@@ -68,9 +68,48 @@ def test_all_interleavings(algorithm, batch_rows, window):
     assert found.states > found.ends > 0
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("sources", sources_of("scalejoin")[1:])
+def test_all_interleavings_of_sources(sources, window):
+    """Sources get, add and promise one tuple at a time, and share nothing but the gate."""
+    found = explore(small_case("scalejoin", tuples=3, window=window, sources=sources))
+    assert found.ok, found.detail
+    assert found.states > found.ends > 0
+
+
+@pytest.mark.parametrize("name", ["a source's tuples are ready too soon", "a source is forgotten", "tuples of two sou"])
+def test_the_search_finds_broken_sources(name):
+    mutant = next(m for m in MUTANTS if m.name.startswith(name))
+    case = small_case("scalejoin", sources=(2, 1))
+    found = explore(case, mutant.parts())
+    assert not found.ok
+    assert Simulation(case, mutant.parts()).replay(found.trace).failure == found.failure
+
+
+def test_a_failure_of_sources_is_made_small():
+    mutant = next(m for m in MUTANTS if m.name.startswith("tuples of two sources that are tied"))
+    case, _, outcome, _ = hunt(mutant)
+    small = shrink(case, outcome, mutant.parts())
+    assert small.outcome.failure == outcome.failure and small.moves[-1] == small.outcome.detail
+    assert sum(small.case.sources) <= sum(case.sources)
+    assert any(line.startswith("source 0 adds 1 tuple of time") for line in small.moves)
+    assert any(line == "source 0 promises what follows from them" for line in small.moves)
+
+
+def test_half_of_the_cases_with_a_gate_have_sources():
+    cases = [random_case(seed) for seed in range(1200)]
+    assert not any(any(case.sources) for case in cases if case.algorithm != "scalejoin")
+    gated = [case.sources for case in cases if case.algorithm == "scalejoin"]
+    assert 0.4 < sum(map(any, gated)) / len(gated) < 0.6
+    assert {side for sources in gated if any(sources) for side in sources} == {1, 2, 3, 5}
+
+
+@pytest.mark.parametrize("algorithm, number", [("llhj", 2), ("scalejoin", 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_trace_is_the_run(kind):
-    simulation = Simulation(random_case(2, ("llhj",)))
+def test_a_trace_is_the_run(kind, algorithm, number):
+    """One of them has a driver, the other one sources."""
+    simulation = Simulation(random_case(number, (algorithm,)))
+    assert any(simulation.case.sources) == (algorithm == "scalejoin")
     outcome = simulation.run(Schedule(kind, 7))
     again = simulation.replay(outcome.trace)
     assert outcome.ok and again.ok

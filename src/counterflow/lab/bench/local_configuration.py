@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterflow.cores import usable_cores
+from counterflow.engines.local.options import WAITINGS
 from counterflow.errors import OptionError
 from counterflow.lab.bench.benchmark_inputs import Kind, make_inputs
 from counterflow.lab.bench.host import heading
 from counterflow.lab.bench.local_algorithms import latency_row, require_compiler
 from counterflow.lab.bench.replay_runs import MeasuredJoin
-from counterflow.lab.bench.report import Note, Row, middle
+from counterflow.lab.bench.report import Note, Row, median_ages, middle
+from counterflow.lab.bench.waiting_threads import WaitingJoin
 from counterflow.protocols.registry import NAMES, protocol
 from counterflow.suggest import did_you_mean
 
@@ -22,7 +24,10 @@ ACCESSES = ("auto", "scan", "merge")
 
 @dataclass(frozen=True)
 class Choice:
-    """What to measure; results' ages are taken at a `share` of the sustained rate."""
+    """What to measure; results' ages are taken at a `share` of the sustained rate.
+
+    With `waiting` only ages are taken, at a low rate, of nodes that each have a thread which waits like that.
+    """
 
     algorithms: tuple[str, ...] = NAMES
     workers: int | None = None
@@ -31,10 +36,12 @@ class Choice:
     predicate: str = "band"
     access: str = "auto"
     share: float = 0.5
+    waiting: str | None = None
 
     def __post_init__(self) -> None:
-        known = {"algorithm": NAMES, "predicate": tuple(KINDS), "access": ACCESSES}
+        known = {"algorithm": NAMES, "predicate": tuple(KINDS), "access": ACCESSES, "waiting": WAITINGS}
         given = [("algorithm", name) for name in self.algorithms]
+        given += [("waiting", self.waiting)] if self.waiting is not None else []
         for option, value in [*given, ("predicate", self.predicate), ("access", self.access)]:
             if value not in known[option]:
                 raise OptionError(f"unknown {option} {value!r}{did_you_mean(value, known[option])}")
@@ -46,6 +53,8 @@ class Choice:
             raise OptionError(f"--workers {self.workers}: kang is sequential; choose another algorithm, or 1")
         if self.algorithms == ("handshake",) and self.share != 0.5:
             raise OptionError("--share: handshake join's results are as old as its windows, at any rate: leave it out")
+        if self.waiting is not None and (self.share != 0.5 or self.algorithms == ("handshake",)):
+            raise OptionError("--waiting measures at a low rate, and not handshake join: leave out one of the options")
         if not 0 < self.share <= 1:
             raise OptionError(f"--share {self.share}: a part of the sustained rate, above 0 and at most 1")
         if self.access == "merge" and self.predicate != "band":
@@ -60,15 +69,21 @@ class ConfigurationSizes:
     repeats: int = 3
     timed: int = 5
     timed_s: float = 0.25
+    waiting_rate: float = 200.0  # tuples a second: threads are asleep when the next one comes
+    waiting_s: float = 1.0
 
 
-SMOKE = ConfigurationSizes(200, 2_000, 0.01, 1, 1, 0.02)
+SMOKE = ConfigurationSizes(200, 2_000, 0.01, 1, 1, 0.02, 1_000.0, 0.02)
 
 
 def bench_chosen(choice: Choice, smoke: bool, note: Note) -> dict[str, Any]:
     require_compiler()
     sizes = SMOKE if smoke else ConfigurationSizes()
-    rows = [_measure(choice, name, sizes, note) for name in choice.algorithms]
+    if choice.waiting is None:
+        rows = [_measure(choice, name, sizes, note) for name in choice.algorithms]
+    else:
+        named = [name for name in choice.algorithms if not protocol(name).found_until_both_leave]
+        rows = [_measure_waiting(choice, name, choice.waiting, sizes, note) for name in named]
     return {**heading("local", smoke), "remarks": [], "results": rows, "ratios": {}}
 
 
@@ -108,3 +123,17 @@ def _measure(choice: Choice, name: str, sizes: ConfigurationSizes, note: Note) -
     ages = latency_row(timed)
     row |= {figure: value for figure, value in ages.items() if figure.startswith(("latency_us", "rate_"))}
     return {**row, "share": choice.share, "verified": row["verified"] and ages["verified"]}
+
+
+def _measure_waiting(choice: Choice, name: str, waiting: str, sizes: ConfigurationSizes, note: Note) -> Row:
+    """Measure how old a tuple is when all its pairs are out, at a low rate: medians of several runs."""
+    workers = 1 if protocol(name).sequential else choice.workers or len(usable_cores())
+    pairs = max(int(sizes.waiting_rate * sizes.waiting_s / 2), 1)
+    inputs, taken = make_inputs(KINDS[choice.predicate], choice.window_rows + pairs, choice.window_rows), []
+    for turn in range(sizes.timed):
+        note(f"{name}, {workers} workers that {waiting}, {turn + 1} of {sizes.timed}")
+        run = WaitingJoin(
+            name, workers, inputs, choice.window_rows, pairs, choice.batch_rows, choice.access, waiting
+        )  # fmt: skip
+        taken.append(run.take(sizes.waiting_rate))
+    return {"case": "waiting", **median_ages(taken)}

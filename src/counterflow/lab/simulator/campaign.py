@@ -112,11 +112,12 @@ def _mapped(parts: list[Part], processes: int) -> Iterator[tuple[Counter[str], i
 
 
 def explore_all(algorithms: tuple[str, ...], note: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Search all interleavings of small cases of each algorithm, one for each window."""
-    rows = []
-    for algorithm, window in product(algorithms, exhaustive.WINDOWS):
-        started, case = time.perf_counter(), exhaustive.small_case(algorithm, window=window)
+    """Search all interleavings of small cases of each algorithm, one for each window and number of sources."""
+    rows, searched = [], [(name, sources) for name in algorithms for sources in exhaustive.sources_of(name)]
+    for (algorithm, sources), window in product(searched, exhaustive.WINDOWS):
+        started, case = time.perf_counter(), exhaustive.small_case(algorithm, window=window, sources=sources)
         tuples = f"{case.left_rows} + {case.right_rows} tuples on {case.nodes} nodes"
+        tuples += f" of {sources[0]} + {sources[1]} sources" if any(sources) else ""
         note(f"{algorithm}: all interleavings of {tuples}, window {window}")
         found = exhaustive.explore(case)
         rows.append(
@@ -125,6 +126,7 @@ def explore_all(algorithms: tuple[str, ...], note: Callable[[str], None]) -> lis
                 "window": window,
                 "nodes": case.nodes,
                 "tuples": [case.left_rows, case.right_rows],
+                "sources": list(sources),
                 "states": found.states,
                 "ends": found.ends,
                 "moves": found.moves,

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.lab.simulator.window_forms import draw_form, draw_window
-from counterflow.protocols.design import Design
+from counterflow.protocols import words as w
+from counterflow.protocols.design import Design, Sources
 from counterflow.protocols.registry import NAMES, protocol
 from counterflow.spec.join_spec import JoinSpec, build_spec
+from counterflow.windows.vectors import Array
 
 NODES_MAX = 16
 PREDICATES = {
@@ -44,12 +46,21 @@ class Case:
     right_rows: int = 12
     tight: bool = False  # rings begin small and grow when they must, which takes time
     seed: int = 0
+    sources: tuple[int, int] = (0, 0)  # that add left and right tuples to ScaleJoin's gate themselves; 0: a driver does
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         """Return tuples in order of time, many at the same time."""
         rng = np.random.default_rng(self.seed)
         span = max(self.left_rows, self.right_rows) // 2 + 1
         return _table(rng, self.left_rows, span), _table(rng, self.right_rows, span)
+
+    def owners(self) -> tuple[Array, Array]:
+        """Return the source of each left and of each right tuple; at equal times they ascend, as the order wants."""
+        rng, found = np.random.default_rng(self.seed + 1), []
+        for table, first, count in zip(self.tables(), (0, self.sources[0]), self.sources, strict=True):
+            drawn = first + rng.integers(0, count, len(table))
+            found.append(drawn[np.lexsort((drawn, table["t"].to_numpy()))])
+        return found[0], found[1]
 
     @property
     def spec(self) -> JoinSpec:
@@ -69,6 +80,9 @@ class Case:
             expected_rows=(0, 0) if self.tight else window_rows,
             capacity_min=4,
             wired=True,
+            sources=Sources(*self.sources, (self.spec.left.window, self.spec.right.window))
+            if any(self.sources)
+            else None,
         )
 
 
@@ -107,4 +121,10 @@ def random_case(seed: int, algorithms: tuple[str, ...] = NAMES, nodes: int | Non
         right_rows=rng.randint(1, rows_max),
         tight=rng.random() < (0.3 if traits.readers_keep_rows else 0.03),  # rings that are shared
         seed=seed,
+        sources=_sources(rng) if traits.way == w.TO_GATE else (0, 0),
     )
+
+
+def _sources(rng: random.Random) -> tuple[int, int]:
+    """Return how many sources each side has; in half of all cases none, and a driver feeds the gate."""
+    return (rng.choice([1, 2, 3, 5]), rng.choice([1, 2, 3, 5])) if rng.random() < 0.5 else (0, 0)

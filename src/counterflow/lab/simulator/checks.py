@@ -24,7 +24,7 @@ from counterflow.lab.simulator.run_words import (
 from counterflow.lockfree.message_ring import HEAD, TAIL, front
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
-from counterflow.protocols.node import node_at, numbering, stamp_arrays
+from counterflow.protocols.node import node_at
 from counterflow.windows.vectors import Array
 
 # How a protocol's nodes forget tuples: WHOLE windows of a coordinator that lends parts of them; tuples that MOVE on,
@@ -72,8 +72,11 @@ def check_turn(m: Words, ring: int, carried: Words, wire: int) -> int:
 
 
 @compiled
-def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
-    """Check after a node's step: what it has forgotten, no tuple that is still to come here meets."""
+def check_forgotten(m: Words, k: int, way: int, totals: Words, lows: Array) -> int:
+    """Check after a node's step: what it has forgotten, no tuple that is still to come here meets.
+
+    `lows`: the horizons of the left and of the right tuples, by number.
+    """
     node = node_at(m, k)
     if way == WHOLE and (k > 0 or m[node + w.NODE_PHASE] != 0):
         return NOTHING
@@ -87,11 +90,9 @@ def check_forgotten(m: Words, k: int, way: int, totals: Words) -> int:
         to_come = m[node + w.NODE_DONE + 1 - side]
         if way == MOVE:
             to_come = m[m[node + w.NODE_SEGMENT + 1 - side] + w.SEGMENT_NEXT_ROW]
-        if to_come < totals[1 - side] and m[segment + w.SEGMENT_FIRST_ROW] > 0:
-            low, _, mask = stamp_arrays(m[node + w.NODE_STAMPS + 1 - side])
-            every, _ = numbering(m[node + w.NODE_STAMPS + 1 - side])
-            if forgotten >= low[(to_come // every) & mask]:
-                return EXPIRED_EARLY
+        some = to_come < totals[1 - side] and m[segment + w.SEGMENT_FIRST_ROW] > 0
+        if some and forgotten >= lows[1 - side, to_come]:
+            return EXPIRED_EARLY
     return NOTHING
 
 

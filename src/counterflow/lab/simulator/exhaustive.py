@@ -21,11 +21,12 @@ from counterflow.lab.simulator import run_words as s
 from counterflow.lab.simulator.cases import Case
 from counterflow.lab.simulator.run_words import FAILURE, NOTHING, STUCK
 from counterflow.lab.simulator.simulation import Simulation
-from counterflow.lab.simulator.stepping import NEEDS, RUNNING, Parts, Stage, check_end, collector_mover, mover
+from counterflow.lab.simulator.stepping import DRIVERS, NEEDS, RUNNING, Parts, Stage, check_end, collector_mover, mover
 from counterflow.lockfree.message_ring import CAPACITY, HEAD, SLOTS, TAIL, WIDTH
-from counterflow.lockfree.scale_gate import gate_size
+from counterflow.lockfree.scale_gate import BLOCKS, HOLD, HOLDS_SEEN, SOURCE_SIZE, gate_size
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
+from counterflow.protocols.machine import gates_of
 from counterflow.protocols.node import node_at
 from counterflow.protocols.registry import protocol
 from counterflow.spec.window_sizes import rows, window
@@ -49,9 +50,10 @@ NODE_WORDS = (
     w.NODE_DONE + 1,
     w.NODE_SIZE,
     w.NODE_SIZE + 1,
+    w.NODE_LATEST,
     *range(w.NODE_EXPIRED, w.NODE_MARK + 4),
 )
-STATE_WORDS = (s.PUNCTUATION, s.FINISHED, s.LAST_RANK, s.LAST_EARLIER)
+STATE_WORDS = (s.PUNCTUATION, s.FINISHED, s.CLOSED, s.LAST_RANK, s.LAST_EARLIER)
 STATES, ENDS, MOVES, DEPTH, DEEPEST, FULL = 0, 1, 2, 3, 4, 5  # what a search says: words of `found`
 NEXT, MOVED, DIGEST = 0, 1, 2  # of a level: who moves next, whether anybody could, and the number of its state
 ONCE = 1 << 16  # of a trace: a driver releases one tuple
@@ -67,21 +69,28 @@ WINDOWS = {
 }
 
 
-def small_case(algorithm: str, tuples: int = 3, window: str = "rows") -> Case:
+def sources_of(algorithm: str) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of sources to search an algorithm with; (0, 0) is a driver."""
+    return ((0, 0), (2, 1), (2, 2)) if protocol(algorithm).way == w.TO_GATE else ((0, 0),)
+
+
+def small_case(algorithm: str, tuples: int = 3, window: str = "rows", sources: tuple[int, int] = (0, 0)) -> Case:
     """Return a case of two nodes and some tuples of each side; all match that are in one of WINDOWS, and some leave it.
 
-    The driver is two tuples ahead, or four where there are not too many states.
+    The driver is two tuples ahead, or four where there are not too many states; each of several sources is one ahead.
     """
+    ahead = 2 if algorithm in ("llhj", "scalejoin") else 4
     return Case(
         algorithm,
         2,
         layout=(1, 2) if protocol(algorithm).matrix else (1, 1),
-        in_flight=2 if algorithm in ("llhj", "scalejoin") else 4,
+        in_flight=1 if any(sources) else ahead,
         predicate="everything",
         window=WINDOWS[window],
         left_rows=tuples,
         right_rows=tuples,
         seed=1,
+        sources=sources,
     )
 
 
@@ -138,9 +147,20 @@ def _looked_at(simulation: Simulation) -> Array:
         places += [
             segment + word for segment in machine.segments_of(k) for word in (w.SEGMENT_FIRST_ROW, w.SEGMENT_NEXT_ROW)
         ]
-    if gate := int(m[w.HEADER_GATE_IN]):
-        places += range(gate, gate + gate_size(2, machine.design.nodes, machine.design.in_flight))
+    for word, sizes in gates_of(machine.design):
+        gate = int(m[word])
+        places += sorted({*range(gate, gate + gate_size(*sizes))} - _of_insertions(m, gate, sizes[0]))
+    for source in machine.sources:
+        places += range(source + w.SOURCE_WRITTEN, source + w.SOURCE_WORDS)
+    for past in machine.pasts:
+        places += range(past + w.PAST_FIRST, past + w.PAST_WORDS)
     return np.array(places, np.int64)
+
+
+def _of_insertions(m: Words, gate: int, sources: int) -> set[int]:
+    """Return the words of a gate that count insertions: between two moves none is under way, so they decide nothing."""
+    blocks = [gate + BLOCKS + source * int(m[gate + SOURCE_SIZE]) for source in range(sources)]
+    return {own + word for own in blocks for word in (HOLD, *range(HOLDS_SEEN, HOLDS_SEEN + sources))}
 
 
 @inlined
@@ -211,7 +231,8 @@ def searcher(parts: Parts) -> Any:
     def search(stage: Stage, looked_at: Words, stack: Array, levels: Array, visited: Words, found: Words) -> int:
         """Try, level by level, all who may move from the state that is saved there."""
         state = stage.state
-        actors, level = stage.m[w.HEADER_NODES] + len(stage.wires) + 1, 0  # the last one is the driver
+        # The last ones are the driver, or the sources.
+        actors, level = stage.m[w.HEADER_NODES] + len(stage.wires) + stage.rules[DRIVERS], 0
         levels[0, DIGEST] = digest_of(stage, looked_at)
         is_new(visited, levels[0, DIGEST])
         exchange(stack[0], stage, False)

@@ -9,6 +9,7 @@ FAILURE, FAILED_AT, FAILED_WITH = 7, 8, 9  # what is wrong, at which actor, and 
 LAST_RANK, LAST_EARLIER = 10, 11  # of the last result, where results come in order
 PHASE, PHASE_LEFT = 12, 13  # of the schedule, and choices that are left of it
 REPLAYED = 14  # choices taken from a trace
+CLOSED = 15  # sources that have ended
 RESTING = 16  # a bit for each node that could do nothing since anybody did something
 STATE_WORDS = 24
 

@@ -16,9 +16,9 @@ ANY, STARVE, DELAY, BURST, SLOW_COLLECTOR, IN_TURN, SPRINT = range(7)
 KINDS = ("any", "starve", "delay", "burst", "slow collector", "in turn", "sprint")
 MEANINGS = {
     "any": "actors move by chance, some often and some rarely",
-    "starve": "one node after the other gets no time for a while",
-    "delay": "the queues of one direction deliver nothing for a while",
-    "burst": "the driver sends all that fits, then nothing for a while",
+    "starve": "one node or source after the other gets no time for a while",
+    "delay": "the queues of one direction, or the sources of one side, deliver nothing for a while",
+    "burst": "the driver, or all sources, send all that fits, then nothing for a while",
     "slow collector": "results are not taken for a long while",
     "in turn": "everybody moves once in each round",
     "sprint": "one actor after the other moves as far as it can",
@@ -35,23 +35,29 @@ def chance(state: Words, below: int) -> int:
 
 
 @compiled
-def make_schedule(kind: int, state: Words, weights: Array, lengths: Words, nodes: int, directions: Words) -> None:
-    """`directions`: of each actor, 1 for a queue to the right, -1 for one to the left, 0 for others.
+def make_schedule(
+    kind: int, state: Words, weights: Array, lengths: Words, nodes: int, drivers: int, directions: Words
+) -> None:
+    """Fill the table. `directions`: of each actor, 1 for a queue to the right, -1 for one to the left, 0 for others.
 
-    The actors are the nodes, the queues between them, the driver and the collector.
+    The actors are the nodes, the queues between them, the drivers and the collector. There is one driver, or there are
+    several sources: then those of the left side count as queues to the right, and one of them may starve, too.
     """
     actors = weights.shape[1]
-    driver, collector = actors - 2, actors - 1
+    collector = actors - 1
+    first_driver = collector - drivers
     for phase in range(PHASES):
         last = phase == PHASES - 1
         lengths[phase] = 20 + chance(state, 20 if last else 120)
-        victim, direction = chance(state, nodes), 1 - 2 * (phase % 2)
+        victim, direction = chance(state, nodes if drivers == 1 else nodes + drivers), 1 - 2 * (phase % 2)
+        if victim >= nodes:
+            victim += first_driver - nodes
         for actor in range(actors):
             weight = ORDINARY
             stopped = (
                 (kind == STARVE and actor == victim)
                 or (kind == DELAY and directions[actor] == direction)
-                or (kind == BURST and (actor == driver) == (phase % 2 == 1))
+                or (kind == BURST and (first_driver <= actor < collector) == (phase % 2 == 1))
                 or (kind == SLOW_COLLECTOR and actor == collector)
             )
             if kind == ANY:

@@ -62,6 +62,9 @@ def _smaller(case: Case) -> Iterator[Case]:
         if 0 < nodes < case.nodes:
             layout = (1, nodes) if case.layout[0] == 1 else (nodes, 1)
             yield replace(case, nodes=nodes, layout=layout if protocol(case.algorithm).matrix else (1, 1))
+    for sources in sorted({(min(a, case.sources[0]), min(b, case.sources[1])) for a in (1, 2) for b in (1, 2)}):
+        if 0 < sum(sources) < sum(case.sources):
+            yield replace(case, sources=sources)
     for option in ("left_rows", "right_rows"):
         count = getattr(case, option)
         for rows in sorted({1, count // 2, count * 3 // 4, count - 1}):
@@ -128,7 +131,9 @@ def _line(simulation: Simulation, actor: int) -> str:
             w.BATCH: f" up to left {first}, right {second}",
         }.get(kind, f" before {first}")
         return f"queue {names[0]} -> {names[1]} delivers {NAMES[kind]}{text}"
-    return "driver" if actor == nodes + len(wires) else "collector"
+    if actor == len(simulation.directions) - 1:
+        return "collector"
+    return f"source {actor - nodes - len(wires)}" if any(simulation.case.sources) else "driver"
 
 
 def _found(simulation: Simulation) -> int:
@@ -136,7 +141,9 @@ def _found(simulation: Simulation) -> int:
 
 
 def _sent(simulation: Simulation) -> int:
-    return int(simulation.m[simulation.machine.feed + w.FEED_AT])
+    """Return how many tuples nodes were sent, or sources have added."""
+    m, machine = simulation.m, simulation.machine
+    return sum(int(m[source + w.SOURCE_ADDED]) for source in machine.sources) or int(m[machine.feed + w.FEED_AT])
 
 
 def _result(simulation: Simulation, actor: int, state: Array, found: int, sent: int) -> str:
@@ -150,9 +157,24 @@ def _result(simulation: Simulation, actor: int, state: Array, found: int, sent: 
         return text + (
             f"{',' if taken else ''} says that all is complete before rank {after[s.PUNCTUATION]}" if rises else ""
         )
+    if actor >= actors - 1 - simulation.drivers and any(simulation.case.sources):
+        return _of_source(simulation, actor - (actors - 1 - simulation.drivers), _sent(simulation) - sent)
     if actor == actors - 2:
         if _sent(simulation) > sent:
             return f" releases tuples up to rank {_sent(simulation)}"
         return " says that nothing more comes" if after[s.FINISHED] > state[s.FINISHED] else " says what has expired"
     new = _found(simulation) - found
     return f", finds {new} pair{'s' if new > 1 else ''}" if actor < simulation.case.nodes and new else ""
+
+
+def _of_source(simulation: Simulation, k: int, added: int) -> str:
+    """Say what a source has done that has added some tuples, or none."""
+    m, source = simulation.m, simulation.machine.sources[k]
+    first = int(m[source + w.SOURCE_ADDED]) - added
+    if added:
+        times = simulation.machine.source_rings[k].times[first : first + added].tolist()
+        return f" adds {added} tuple{'s' if added > 1 else ''} of time {', '.join(map(str, times))}"
+    waiting = int(m[source + w.SOURCE_WRITTEN]) - first
+    if waiting:
+        return f" has {waiting} more to add"
+    return " ends" if m[source + w.SOURCE_OWES] else " promises what follows from them"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from counterflow.engines.local.stamps import stamp_tables
-from counterflow.lab.replay.loaded import Loaded
+from counterflow.lab.replay.loaded import Loaded, LoadedSources
 from counterflow.lab.simulator import checks, schedules, stepping
 from counterflow.lab.simulator import run_words as s
 from counterflow.lab.simulator.cases import Case
@@ -61,19 +61,23 @@ class Simulation:
         numbers = [np.argsort(batch.rows) for batch in (self.left, self.right)]
         for le, ri, _ in reference_pairs(spec, left, right):
             self.expected[numbers[0][le] * len(self.right) + numbers[1][ri]] = 1
+        self.lows = np.zeros((2, max(len(self.left), len(self.right)) + 1), np.int64)
+        self.lows[0, : len(self.left)], self.lows[1, : len(self.right)] = self.left.low, self.right.low
         self._set_up()
 
     def _set_up(self) -> None:
         case, spec = self.case, self.case.spec
         window_rows = self.arrivals.window_rows()
         self.machine = machine = Machine(spec.predicate, spec.parts, case.design(window_rows))
-        self.loaded = loaded = Loaded(machine, self.left, self.right)
+        self.loaded = loaded = self._loaded()
         for segment in machine.segments.values():
             segment.load_scan()
         self.parts = self._parts or stepping.Parts(machine.step)
         nodes, wires = case.nodes, machine.wires
         self.wires = np.array([[wire.sent, wire.received] for wire in wires], np.int64).reshape(-1, 2)
-        self.directions = np.array([0] * nodes + [1 if wire.rightwards else -1 for wire in wires] + [0, 0], np.int64)
+        drivers = [1] * case.sources[0] + [-1] * case.sources[1] or [0]
+        queues = [1 if wire.rightwards else -1 for wire in wires]
+        self.directions = np.array([0] * nodes + queues + drivers + [0], np.int64)
         actors = len(self.directions)
         self.state, self.carried = np.zeros(s.STATE_WORDS, np.int64), np.zeros(len(wires), np.int64)
         self.counts = np.zeros(len(self.expected), np.int64)
@@ -87,11 +91,13 @@ class Simulation:
         rules[stepping.FORGETS] = FORGETS[protocol.forgets]
         rules[stepping.ORDERED] = machine.design.gates_results
         rules[stepping.TOTAL], rules[stepping.RIGHTS] = loaded.total, len(self.right)
+        rules[stepping.DRIVERS] = len(drivers)
         rules[stepping.LIMIT], rules[stepping.AMOUNT] = CHOICES_MAX, OFFERED_BATCHES * case.batch_rows
         # Tuples leave a row when others push them on, so it may hold all of them; but at rest only live ones.
         rules[stepping.TIDY] = protocol.forgets == "at the end"
-        spare = min(machine.design.ahead, loaded.total) + (1 + OFFERED_BATCHES) * case.batch_rows
-        if protocol.way == w.TO_GATE:
+        ahead = machine.design.ahead * len(drivers)  # so far are the fastest nodes ahead of the slowest
+        spare = min(ahead, loaded.total) + (1 + OFFERED_BATCHES) * case.batch_rows
+        if protocol.way == w.TO_GATE and machine.design.sources is None:
             # A node takes what has expired when it has time, and forgets it with its next batch: until then it holds
             # what a queue of such messages can tell.
             spare += 8 * case.in_flight * case.batch_rows
@@ -99,6 +105,16 @@ class Simulation:
             rules[stepping.MOST + side] = window_rows[side] + spare
         self.m = machine.m
         self._remember()
+
+    def _loaded(self) -> Loaded:
+        """Write all tuples where a driver, or where sources, have them."""
+        if not any(self.case.sources):
+            self.source_totals = np.zeros(0, np.int64)
+            return Loaded(self.machine, self.left, self.right)
+        times = self.arrivals.times[0][self.left.rows], self.arrivals.times[1][self.right.rows]
+        loaded = LoadedSources(self.machine, self.left, self.right, self.case.owners(), times)
+        self.source_totals = loaded.source_totals
+        return loaded
 
     def _remember(self) -> None:
         """Keep the memory as it is now, to begin from it again."""
@@ -116,7 +132,9 @@ class Simulation:
         kind = schedules.KINDS.index(schedule.kind)
         self.state[:] = 0
         self.state[s.RANDOM] = (schedule.seed * 0x9E3779B97F4A7C15 + 0x1234567) % (1 << 63)
-        schedules.make_schedule(kind, self.state, self.weights, self.lengths, self.case.nodes, self.directions)
+        schedules.make_schedule(
+            kind, self.state, self.weights, self.lengths, self.case.nodes, self.drivers, self.directions
+        )
         self.rules[stepping.KIND] = kind
         return self._run(np.zeros(TRACED_MAX, np.int64), 0)
 
@@ -157,12 +175,17 @@ class Simulation:
         self.state[:], self.weights[:], self.lengths[:], self.rules[stepping.KIND] = state, weights, lengths, kind
 
     @property
+    def drivers(self) -> int:
+        """How many actors bring tuples: the driver, or all sources."""
+        return int(self.rules[stepping.DRIVERS])
+
+    @property
     def stage(self) -> stepping.Stage:
         """What the compiled functions in `stepping` take."""
         loaded = self.loaded
         return stepping.Stage(
-            self.m, self.state, self.rules, loaded.ends, loaded.totals, self.wires, self.carried, self.out,
-            self.expected, self.counts,
+            self.m, self.state, self.rules, loaded.ends, loaded.totals, self.lows, self.source_totals, self.wires,
+            self.carried, self.out, self.expected, self.counts,
         )  # fmt: skip
 
     def detail(self, failure: int) -> str:

@@ -1,4 +1,4 @@
-"""One actor moves at a time, the one that the schedule says: nodes, queues, the driver, the collector.
+"""One actor moves at a time, the one that the schedule says: nodes, queues, the driver or sources, the collector.
 
 The nodes are those of the local engine, and so are the feed and the collector: the same compiled code over the same
 memory. A queue between two nodes has two halves here, and delivers a message when it is chosen. After each move the
@@ -20,6 +20,7 @@ from counterflow.lab.simulator.checks import (
 )
 from counterflow.lab.simulator.run_words import (
     CHOICES,
+    CLOSED,
     FAILED_AT,
     FAILED_WITH,
     FAILURE,
@@ -34,16 +35,19 @@ from counterflow.lab.simulator.run_words import (
 )
 from counterflow.lab.simulator.schedules import chance, choose
 from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
+from counterflow.lockfree.scale_gate import LAST_TIME
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.collect import collect, complete_rank
 from counterflow.protocols.feed import feed, finish, is_dry
 from counterflow.protocols.node import words_at
+from counterflow.protocols.sources import source_at, step_source
 from counterflow.windows.vectors import Array
 
 # --- what does not change during a run: words of `rules`
 FORGETS, ORDERED, MOST, TOTAL, RIGHTS, KIND, AMOUNT, LIMIT = 0, 1, 2, 4, 5, 6, 7, 8
 TIDY = 9  # whether nodes that are at rest hold nothing that has expired
+DRIVERS = 10  # 1, or how many sources there are
 RULES = 16
 RUNNING, ENDED, NEEDS, FAILED = 0, 1, 2, 3  # how far a run is
 SENT, RECEIVED = 0, 1  # a row of `wires`
@@ -58,6 +62,8 @@ class Stage(NamedTuple):
     rules: Words
     ends: Array  # by rank: the left and right tuples before it, and those of them that no tuple from it on meets
     totals: Words  # how many left and right tuples there are
+    lows: Array  # their horizons, by side and number
+    source_totals: Words  # how many tuples each source has
     wires: Array
     carried: Words  # by wire: the next tuple that it should carry
     out: Words
@@ -97,6 +103,35 @@ def offer(s: Stage, f: int, rank: int) -> None:
     for side in range(2):
         s.m[f + w.FEED_OFFERED + side] = s.ends[rank, side]
         s.m[f + w.FEED_BOUND + side] = s.ends[rank, LEFT_BOUND + side]
+
+
+@cache
+def source_mover(step_source: Any) -> Any:
+    """Return a source's move: some of its tuples come, or it adds them to the gate, or it promises; at last it ends.
+
+    Sources know nothing of each other. Where an even number of tuples comes, the next one's time is known already: then
+    the source promises all before it.
+    """
+
+    @compiled
+    def move_source(s: Stage, k: int, amount: int) -> bool:
+        m, source = s.m, source_at(s.m, k)
+        written, total = m[source + w.SOURCE_WRITTEN], s.source_totals[k]
+        if step_source(m, k, amount) == w.WORKED:
+            return True
+        if m[source + w.SOURCE_ADDED] < written or m[source + w.SOURCE_WATERMARK] == LAST_TIME:
+            return False  # no room, or it has ended
+        written = min(written + amount, total)
+        if m[source + w.SOURCE_WRITTEN] == total:
+            m[source + w.SOURCE_WATERMARK], m[source + w.SOURCE_OWES] = LAST_TIME, 1
+            s.state[CLOSED] += 1
+            s.state[FINISHED] = s.state[CLOSED] == s.rules[DRIVERS]
+        elif amount % 2 == 0 and written < total:
+            m[source + w.SOURCE_WATERMARK] = words_at(m[source + w.SOURCE_TIMES], total)[written] - 1
+        m[source + w.SOURCE_WRITTEN] = written
+        return True
+
+    return move_source
 
 
 @compiled
@@ -164,17 +199,19 @@ def copy_arrays(table: Array) -> None:
 
 
 class Parts(NamedTuple):
-    """The code under test: a protocol's step, the feed and the collector; or a mutant of one of them."""
+    """The code under test: a protocol's step, the feed, the collector, a source's step; or a mutant of one of them."""
 
     step: Any
     feed: Any = feed
     collect: Any = collect
+    step_source: Any = step_source
 
 
 @cache
 def mover(parts: Parts) -> Any:
     """Return a function that lets one actor move: 0 if it could do nothing, or what a node's step says."""
     step, move_driver, move_collector = parts.step, driver_mover(parts.feed), collector_mover(parts.collect)
+    move_source = source_mover(parts.step_source)
 
     @compiled
     def move(s: Stage, actor: int, amount: int) -> int:
@@ -182,13 +219,16 @@ def mover(parts: Parts) -> Any:
         if actor < nodes:
             moved = step(m, actor)
             if moved == w.WORKED:
-                state[FAILURE] = check_forgotten(m, actor, s.rules[FORGETS], s.totals)
+                state[FAILURE] = check_forgotten(m, actor, s.rules[FORGETS], s.totals, s.lows)
         elif actor < nodes + wires:
             moved = w.WORKED if move_wire(s, actor - nodes) else w.IDLE
-        elif actor == nodes + wires:
+        elif actor < nodes + wires + s.rules[DRIVERS]:
             for side in range(2):
                 state[FAILURE] = max(state[FAILURE], check_memory(m, s.wires, side, most_held(s, side)))
-            moved = w.WORKED if move_driver(s, amount) else w.IDLE
+            if m[w.HEADER_SOURCES] != 0:
+                moved = w.WORKED if move_source(s, actor - nodes - wires, amount) else w.IDLE
+            else:
+                moved = w.WORKED if move_driver(s, amount) else w.IDLE
         else:
             moved = w.WORKED if move_collector(s) else w.IDLE
         if moved != w.IDLE:
@@ -209,7 +249,7 @@ def scheduler(parts: Parts) -> Any:
     def run(s: Stage, weights: Array, lengths: Words, trace: Words, replayed: int) -> int:
         """`trace` is filled with the choices; the first `replayed` of them are taken from it instead."""
         state, rules = s.state, s.rules
-        actors, idle, sweeping = s.m[w.HEADER_NODES] + len(s.wires) + 2, 0, 0
+        actors, idle, sweeping = weights.shape[1], 0, 0
         while state[CHOICES] < rules[LIMIT]:
             at = state[CHOICES]
             if sweeping > 0:  # nothing has moved for long: look at all of them

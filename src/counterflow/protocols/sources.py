@@ -1,0 +1,217 @@
+"""Physical sources that add their own tuples to ScaleJoin's first gate, each from its own thread (Section IV.B).
+
+    source's thread: offer ──► its ring: times, columns ──► add ──► gate: (time, tie) ──► nodes (`own_stamps`)
+                                                        └─► promise: nothing before the last one follows
+
+Sources share nothing but the gate: none waits for another, and nobody merges them beforehand. The order of tuples is
+that of their times, then left before right, then of the sources' numbers, then of their positions in the source. Left
+sources have the lower numbers, so a tie is a source's number and a position, and says where the tuple lies as well.
+
+A source's ring has room for all that its pool in the gate can hold, and for what is written and not yet added. So a
+slot is overwritten only when its tuple is out of the gate: no node stands on it any more, and all have copied it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterflow.jit import compiled, inlined
+from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, advance, advance_to, try_insert
+from counterflow.lockfree.shared_words import Words
+from counterflow.lockfree.waiting import idle, notify
+from counterflow.protocols import words as w
+from counterflow.protocols.incoming import Incoming, address
+from counterflow.protocols.node import node_at, words_at
+from counterflow.windows.store import Batch
+from counterflow.windows.vectors import Array
+
+if TYPE_CHECKING:
+    from counterflow.protocols.machine import Machine
+
+POSITION_BITS = 44  # of a tie; the others have the source's number
+ADDED_MAX = 256  # tuples between two promises
+
+
+@inlined
+def source_at(m: Words, source: int) -> int:
+    return m[w.HEADER_FIRST_SOURCE] + source * w.SOURCE_WORDS
+
+
+@inlined
+def tie_of(source: int, position: int) -> int:
+    """Return what orders tuples of one time: by source, then by position."""
+    return (source << POSITION_BITS) | position
+
+
+@inlined
+def source_of(tie: int) -> int:
+    return tie >> POSITION_BITS
+
+
+@inlined
+def position_of(tie: int) -> int:
+    return tie & ((1 << POSITION_BITS) - 1)
+
+
+@compiled
+def step_source(m: Words, k: int, most: int) -> int:
+    """Add the next tuples of source k to the gate, at most `most`; or, after that, promise what follows from them.
+
+    IDLE where there is nothing to add or to promise, or no room.
+    """
+    source = source_at(m, k)
+    if m[source + w.SOURCE_OWES] != 0:
+        promise(m, k, source)
+        return w.WORKED
+    first, mask = m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
+    end, at = min(m[source + w.SOURCE_WRITTEN], first + most), first
+    times, passes = words_at(m[source + w.SOURCE_TIMES], mask + 1), words_at(m[source + w.SOURCE_PASSES], mask + 1)
+    while at < end and try_insert(m, m[w.HEADER_GATE_IN], k, times[at & mask], tie_of(k, at), passes[at & mask]):
+        at += 1
+    if at == first:
+        if at < end:
+            wake_nodes(m)  # who is refused has promised more
+        return w.IDLE
+    m[source + w.SOURCE_ADDED], m[source + w.SOURCE_OWES] = at, 1
+    return w.WORKED
+
+
+@inlined
+def promise(m: Words, k: int, source: int) -> None:
+    """Promise that nothing before the last added tuple follows; when all are added, nothing up to the watermark."""
+    gate, added, mask = m[w.HEADER_GATE_IN], m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
+    if added > 0:
+        last = words_at(m[source + w.SOURCE_TIMES], mask + 1)[(added - 1) & mask]
+        advance_to(m, gate, k, last, tie_of(k, added))
+    if added == m[source + w.SOURCE_WRITTEN]:
+        advance(m, gate, k, m[source + w.SOURCE_WATERMARK])
+    m[source + w.SOURCE_OWES] = 0
+    wake_nodes(m)
+
+
+@inlined
+def wake_nodes(m: Words) -> None:
+    for k in range(m[w.HEADER_NODES]):
+        notify(m, m[node_at(m, k) + w.NODE_WAITER])
+
+
+@compiled
+def add_all(m: Words, k: int, most: int) -> bool:
+    """Add what there is room for, and promise; True if nothing is left."""
+    while step_source(m, k, most) == w.WORKED:
+        pass
+    source = source_at(m, k)
+    return m[source + w.SOURCE_ADDED] == m[source + w.SOURCE_WRITTEN]
+
+
+@compiled
+def pause_source(m: Words, k: int, turn: int) -> None:
+    """Wait a little for the nodes to make room."""
+    idle(m, m[source_at(m, k) + w.SOURCE_WAITER], turn + m[w.HEADER_CROWDED], m[w.HEADER_STRATEGY])
+
+
+# --- from Python, in the source's own thread
+
+
+class SourceFeed:
+    """One physical source's way into a join: its tuples in order of time, and what it promises of those to come."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self.machine, self.m, self.number, self.side = machine, machine.m, number, machine.source_side(number)
+        self.at, self.ring = machine.sources[number], machine.source_rings[number]
+        self._pending: deque[tuple[Array, Array, Batch]] = deque()
+        self._last = FIRST_TIME  # tuples to come have at least this time
+        self._watermark = FIRST_TIME  # and a later one than this
+
+    def offer(self, times: Array, batch: Batch, passes: Array | None = None) -> None:
+        """Take the next tuples, to be pushed. `passes`: those that can match at all (None: all); others only count."""
+        if not len(times):
+            return
+        if (times[1:] < times[:-1]).any() or times[0] < self._last or times[0] <= self._watermark:
+            raise ValueError(f"tuples of source {self.number} are out of order, or late: sort them, and drop late ones")
+        self._last = int(times[-1])
+        can_match = np.ones(len(times), np.int64) if passes is None else passes.astype(np.int64)
+        self._pending.append((times, can_match, batch))
+
+    def advance(self, time: int) -> None:
+        """Promise that no tuple up to this time is offered any more."""
+        self._watermark = max(self._watermark, time)
+
+    def close(self) -> None:
+        """Promise that no tuple is offered any more."""
+        self.advance(LAST_TIME)
+
+    def push(self) -> bool:
+        """Add what there is room for; True if nothing is left."""
+        while True:
+            if not self._pending and self._watermark > self.m[self.at + w.SOURCE_WATERMARK]:
+                self.m[self.at + w.SOURCE_WATERMARK], self.m[self.at + w.SOURCE_OWES] = self._watermark, 1
+            added = bool(add_all(self.m, self.number, ADDED_MAX))
+            if not self._pending:
+                return added
+            times, passes, batch = self._pending.popleft()
+            count = min(self._room(), len(times))
+            if count < len(times):
+                self._pending.appendleft((times[count:], passes[count:], batch.take(slice(count, None))))
+            if count == 0:
+                return False
+            self._write(times[:count], passes[:count], batch.take(slice(0, count)))
+
+    def flush(self) -> bool:
+        """Add everything, and wait for nodes where there is no room; False if the join was stopped before."""
+        turn, before = 0, int(self.m[self.at + w.SOURCE_ADDED])
+        while not self.push():
+            if self.m[w.HEADER_STOP] != 0:
+                return False
+            added = int(self.m[self.at + w.SOURCE_ADDED])
+            turn, before = 0 if added > before else turn, added
+            pause_source(self.m, self.number, turn)
+            turn += 1
+        return True
+
+    def _room(self) -> int:
+        """Return how many tuples can be written now, side by side."""
+        written, added = (int(self.m[self.at + word]) for word in (w.SOURCE_WRITTEN, w.SOURCE_ADDED))
+        free = self.ring.capacity - pool_slots(self.machine.design.in_flight) - (written - added)
+        return min(free, self.ring.capacity - written % self.ring.capacity)
+
+    def _write(self, times: Array, passes: Array, batch: Batch) -> None:
+        written, n = int(self.m[self.at + w.SOURCE_WRITTEN]), len(times)
+        slots = slice(written % self.ring.capacity, written % self.ring.capacity + n)
+        self.ring.times[slots], self.ring.passes[slots] = times, passes
+        self.machine.write_source(self.number, batch)
+        self.m[self.at + w.SOURCE_WRITTEN] = written + n
+
+
+class SourceRing(Incoming):
+    """The ring of a source: the columns of its tuples, their times, and whether they pass."""
+
+    def _allocate(self) -> None:
+        super()._allocate()
+        self.times, self.passes = np.zeros((2, self.capacity), np.int64)
+        self.table = self.copied()
+        self.kept += [self.times, self.passes]
+
+    def publish(self, m: Words, source: int) -> None:
+        """Let nodes and the source's steps know where the tuples lie."""
+        m[source + w.SOURCE_MASK], m[source + w.SOURCE_COPIED] = self.capacity - 1, address(self.table)
+        m[source + w.SOURCE_TIMES], m[source + w.SOURCE_PASSES] = address(self.times), address(self.passes)
+
+    def write(self, batch: Batch) -> None:
+        """Write the next tuples, of one round; the ring has no stamps, as sources know none."""
+        nothing = np.zeros(len(batch), np.int64)
+        super().write(replace(batch, low=nothing, high=nothing))
+
+
+def pool_slots(in_flight: int) -> int:
+    """Return how many tuples of a source the gate may hold (`gate_init`)."""
+    return in_flight + 1
+
+
+def ring_capacity(in_flight: int) -> int:
+    """Return a power of two with room for a full pool, and for as many tuples again that wait to be added."""
+    return 1 << (2 * pool_slots(in_flight) - 1).bit_length()

@@ -371,8 +371,8 @@ CLI: dict[str, tuple[list[str], list[str]]] = {
     "plan --verify": ([], ["--verify"]),
     "plan --smoke": ([], ["--smoke"]),
     "plan --json": ([], ["--json"]),
-    **{f"bench {name} --{flag}": ([], [f"--{flag}"]) for name in ("kernels", "spark", "local", "streams")
-       for flag in ("json", "smoke")},
+    **{f"bench {name} --{flag}": ([], [f"--{flag}"]) for flag in ("json", "smoke")
+       for name in ("kernels", "spark", "local", "streams", "gate")},
     "bench local --algorithm": ([], ["--algorithm=llhj"]),
     "bench local --workers": ([], ["--workers=7"]),
     "bench local --batch-rows": ([], ["--batch-rows=7"]),
@@ -380,6 +380,7 @@ CLI: dict[str, tuple[list[str], list[str]]] = {
     "bench local --predicate": ([], ["--predicate=equi"]),
     "bench local --access": ([], ["--access=scan"]),
     "bench local --share": ([], ["--share=0.7"]),
+    "bench local --waiting": ([], ["--waiting=park"]),
     "reproduce --output": ([], ["--output=there"]),
     "reproduce --list": ([], ["--list"]),
     "reproduce --json": ([], ["--json"]),
@@ -404,7 +405,7 @@ def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
     from counterflow.cli import demo, reproduce
     from counterflow.cli import output_files as files
-    from counterflow.lab.bench import kernels, plan_calibration, plan_verification
+    from counterflow.lab.bench import gate, kernels, plan_calibration, plan_verification
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
     from counterflow.lab.bench import public_streams as streamed
@@ -426,7 +427,7 @@ def calls(monkeypatch) -> list[Any]:
               "ratios": {}}  # fmt: skip
     for module, name in [
         (chosen, "bench_chosen"), (kernels, "bench_kernels"), (local, "bench_local"), (spark, "bench_spark"),
-        (streamed, "bench_streams"),
+        (streamed, "bench_streams"), (gate, "bench_gate"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, stand_in(name, report))
     points = Point(1000, 1e9, 2e9), Point(100_000, 1e9, 2e9)
@@ -491,6 +492,7 @@ def test_command_line(inputs, calls, option):
         ("simulate", ["--case=5", "--schedule=starve:5"]),
         ("bench local", ["--algorithm=handshake", "--share=0.7"]),
         ("bench local", ["--algorithm=kang", "--workers=7"]),
+        ("bench local", ["--waiting=park", "--share=0.7"]),
         ("reproduce", ["--list", "--smoke"]),
         ("reproduce", ["--list", "--output=there"]),
         ("reproduce", ["--list", "llhj-17"]),

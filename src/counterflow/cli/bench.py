@@ -51,6 +51,9 @@ def local(
     predicate: Annotated[str | None, typer.Option(help="equi, or band (unless given): the benchmark join.")] = None,
     access: Annotated[str | None, typer.Option(help="auto (an index; unless given), scan or merge.")] = None,
     share: Annotated[float | None, typer.Option(help="Of the sustained rate, for latency; 0.5 unless given.")] = None,
+    waiting: Annotated[
+        str | None, typer.Option(help="park, yield or spin: latency at a low rate, a thread for each node.")
+    ] = None,
 ) -> None:
     """Measure the six algorithms in process: rates with and without an index, and latency at half the rate.
 
@@ -64,6 +67,7 @@ def local(
         predicate=predicate,
         access=access,
         share=share,
+        waiting=waiting,
     )
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if chosen:
@@ -82,6 +86,14 @@ def streams(as_json: Json = False, smoke: Smoke = False) -> None:
     from counterflow.lab.bench.public_streams import bench_streams
 
     _measure(bench_streams, smoke, as_json, show_local)
+
+
+@app.command()
+def gate(as_json: Json = False, smoke: Smoke = False) -> None:
+    """Measure a ScaleGate alone, sources by readers: inserts and gets a second, every reader's order checked."""
+    from counterflow.lab.bench.gate import bench_gate
+
+    _measure(bench_gate, smoke, as_json, show_gate)
 
 
 def _measure(
@@ -202,6 +214,7 @@ LOCAL_COLUMNS = {
     "layout": "layout",
     "window_rows": "window",
     "batch_rows": "batch",
+    "waiting": "waiting",
     "tuples_per_s": "tuples/s",
     "comparisons_per_s": "comparisons/s",
     "ratio_to_kernel": "of the kernel",
@@ -232,6 +245,28 @@ def show_local(report: dict[str, Any]) -> None:
         columns = {name: title for name, title in LOCAL_COLUMNS.items() if any(name in row for row in rows)}
         _show_table(console, rows, columns, case)
     _show_ratios(console, report, ASKED)
+
+
+# --- gate
+
+GATE_COLUMNS = {
+    "sources": "sources",
+    "readers": "readers",
+    "promise_rows": "a promise for",
+    "inserts_per_s": "inserts/s",
+    "gets_per_s": "gets/s",
+    "seconds": "seconds",
+    "stolen": "stolen",
+    "hop_ns": "hop ns",
+    "verified": "verified",
+}
+
+
+def show_gate(report: dict[str, Any]) -> None:
+    """Print a line for each number of sources and readers."""
+    console = _console(report)
+    _show_table(console, report["results"], GATE_COLUMNS)
+    _show_ratios(console, report, dict.fromkeys(report["ratios"], ""))
 
 
 def _show_table(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,15 @@ def test_local_of_one_configuration():
     assert llhj["rate_tuples_per_s"] == pytest.approx(llhj["tuples_per_s"] / 4) and llhj["latency_us_p50"] > 0
 
 
+def test_local_of_waiting_threads():
+    from counterflow.lab.bench.local_configuration import Choice, bench_chosen
+
+    choice = Choice(algorithms=("llhj", "handshake"), window_rows=1000, access="scan", waiting="park")
+    (row,) = bench_chosen(choice, True, lambda text: None)["results"]  # handshake join has no such latency
+    assert row["verified"] and row["waiting"] == "park" and row["case"] == "waiting"
+    assert 0 < row["latency_us_p50"] <= row["latency_us_p99"]
+
+
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -227,6 +237,8 @@ def test_local_of_one_configuration():
         ({"workers": 0}, "--workers 0: must be at least 1"),
         ({"share": 1.5}, "--share 1.5"),
         ({"predicate": "equi", "access": "merge"}, "--predicate band"),
+        ({"waiting": "parking"}, "did you mean 'park'"),
+        ({"waiting": "park", "share": 0.7}, "--waiting measures at a low rate"),
     ],
 )
 def test_local_refuses(options, said):
@@ -250,6 +262,56 @@ def test_streams():
     assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in rows if row["case"] != "rate")
     assert all(row["share_of_bare"] > 0 for row in rows if row["case"] == "rate")
     assert 0 < report["ratios"]["least_auto_to_best"] <= 1
+
+
+# --- gate
+
+
+@pytest.fixture(scope="module")
+def gate_report():
+    done = CliRunner().invoke(app, ["bench", "gate", "--smoke", "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def test_gate(gate_report):
+    from counterflow.lab.bench.gate import SMOKE
+
+    assert gate_report["benchmark"] == "gate" and {"machine", "versions"} <= set(gate_report)
+    rows = gate_report["results"]
+    measured = {(row["sources"], row["readers"], row["promise_rows"]) for row in rows}
+    assert measured == set(product(SMOKE.sources, SMOKE.readers, SMOKE.promise_rows)) and len(rows) == len(measured)
+    for row in rows:
+        assert row["verified"] is True and row["inserts_per_s"] > 0 and row["gets_per_s"] > 0, row
+    assert all(ratio > 0 for ratio in gate_report["ratios"].values())
+
+
+def test_gate_readable(gate_report, capsys):
+    from counterflow.cli.bench import show_gate
+
+    show_gate(gate_report)
+    printed = capsys.readouterr().out
+    assert "inserts/s" in printed and "most_sources_to_fewest: asked -, seen" in printed
+
+
+@pytest.mark.parametrize("change", ["another value", "another order", "one less"])
+def test_gate_notices_what_is_wrong(change):
+    """A reader's checksum is that of the sorted union alone: no other tuples, and no other order of them."""
+    from counterflow.lab.bench.gate import Streams, checksum_of, measure
+
+    streams = Streams(2, 500)
+    assert measure(streams, 2, 1, 16)["verified"]
+    tuples = np.concatenate(streams.tuples)
+    tuples = tuples[np.lexsort((tuples[:, 1], tuples[:, 0]))]
+    assert checksum_of(tuples) == streams.checksum
+    if change == "another value":
+        tuples[100, 2] += 1
+    elif change == "another order":
+        tuples[[100, 101]] = tuples[[101, 100]]
+    else:
+        tuples, streams.count = tuples[:-1], 499
+    streams.checksum = int(checksum_of(tuples))
+    assert not measure(streams, 2, 1, 16)["verified"]
 
 
 def test_a_hop():

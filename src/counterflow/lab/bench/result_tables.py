@@ -287,7 +287,34 @@ def _memory(row: Row) -> str:
     return f"Memory of the Python workers over {row['batches']:,} micro-batches: from {first} to {last} MiB."
 
 
+# --- gate
+
+
+def gate_tables(rows: list[Row]) -> list[str]:
+    """Return inserts and gets by sources and readers, one table for each number of tuples between promises."""
+    tables = []
+    for promise_rows in sorted({row["promise_rows"] for row in rows}):
+        mine = pick_all(rows, promise_rows=promise_rows)
+        readers = sorted({row["readers"] for row in mine})
+        lines = []
+        for sources in sorted({row["sources"] for row in mine}):
+            cells = (pick(mine, sources=sources, readers=count) for count in readers)
+            rates = [
+                [f"{row[rate] / 1e6:.1f}" for rate in ("inserts_per_s", "gets_per_s")] if row else [] for row in cells
+            ]
+            lines.append([_plural(sources, "source"), *map(slashed, rates)])
+        each = "every tuple, as in the paper" if promise_rows == 1 else f"every {promise_rows} tuples, as in the join"
+        tables.append(f"M inserts/s / M gets/s of all threads together, with a promise for {each}:")
+        tables.append(markdown_table(["", *(_plural(count, "reader") for count in readers)], lines))
+    return tables
+
+
+def _plural(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 SECTIONS: dict[str, Callable[[list[Row]], list[str]]] = {
+    "gate": gate_tables,
     "kernels": kernel_tables,
     "local": local_tables,
     "streams": stream_tables,

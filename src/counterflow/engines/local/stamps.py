@@ -73,7 +73,7 @@ class _Side:
         self.columns = sorted({column.name for column in columns_of(spec.predicate) if column.side == side})
         self.ordinals = self.numbers = 0
         self.dead = 0  # ordinals before are met no more
-        self._times = Sliding(searched=["time"])  # by ordinal; searched for horizons, if the window is a duration
+        self._times = Sliding()  # by ordinal; searched for horizons, if the window is a duration
         self._passed: Sliding | None = None  # by number: its ordinal; None while all tuples have passed
 
     def vectors(self, rows: pa.RecordBatch | pa.Table) -> Columns:
@@ -87,7 +87,7 @@ class _Side:
         if self.window.kind == "duration":
             self._times.append({"time": times}, len(times))
         if kept is not None and self._passed is None:
-            self._passed = Sliding(self.dead, searched=["ordinal"])
+            self._passed = Sliding(self.dead)
             self._passed.append({"ordinal": np.arange(self.dead, self.ordinals)}, self.ordinals - self.dead)
         if self._passed is not None:
             ordinals = self.ordinals + (np.arange(len(times)) if kept is None else kept)

@@ -1,18 +1,19 @@
 """The rows that results are made of, as long as a result may need them.
 
-Columns of a fixed width and texts live in numpy arrays, from which Arrow arrays are gathered; all others (lists,
-structs, ...) in Arrow chunks; small ones are merged as they pile up.
+Values of a fixed width are fields of records, and texts lie in one array of bytes: Arrow arrays are gathered from them.
+All others (lists, structs, ...) are kept in Arrow chunks; small ones are merged as they pile up.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.order import BEGINNING
-from counterflow.engines.local.sliding import CAPACITY_MIN, Picked, Sliding, moved, roomy
+from counterflow.engines.local.output.records import Records
+from counterflow.engines.local.sliding import CAPACITY_MIN, Sliding, moved, roomy
 from counterflow.engines.local.stamps import Stamped
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -21,16 +22,17 @@ from counterflow.windows.vectors import Array
 CHUNK_ROWS_MAX = 1 << 18
 OPEN, MATCHED, HOPELESS = 0, 1, 2  # states of a row: may get its first match; has one; fails a one-sided condition
 _BY_WIDTH = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "V16"}
+Picked: TypeAlias = dict[str, pa.Buffer]  # values of some rows, by field
 
 
 class KeptRows:
     """One side's rows, as long as a result may need them.
 
     A row's *place* counts those that are kept here: all of a side that may be padded, otherwise those that have a
-    number; then place and number are the same.
+    number; then place and number are the same. With `ranked` their ranks are known, too.
     """
 
-    def __init__(self, spec: JoinSpec, side: Side) -> None:
+    def __init__(self, spec: JoinSpec, side: Side, ranked: bool = False) -> None:
         own = spec.side(side)
         self.padded = spec.pads_left if side == "left" else spec.pads_right
         self._may_be_absent = spec.pads_right if side == "left" else spec.pads_left
@@ -38,17 +40,42 @@ class KeptRows:
         self.dead = 0  # no place before gets a match any more
         self._ordinals = 0  # rows until now, kept or not
         self._restored: dict[str, Array] = {}
-        # Time, rank and more of each row, and its values of a fixed width
-        self.facts = Sliding(searched=["rank"] if self.padded else [])
+        self._ranked = ranked
+        self.records = Records()  # times, and values of a fixed width
+        self.facts = Sliding()  # what is searched or may change
         left_out = bool(spec.parts.filters(side) or spec.required[side])  # rows that have no number
         self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
         self._columns = [_column(i, field.type) for i, field in enumerate(own.schema) if wanted[i]]
+        time = own.schema.get_field_index(own.time)
+        ticks = own.schema.field(time).type
+        plain = ticks == pa.int64() or (pa.types.is_timestamp(ticks) and ticks.unit == "us")
+        # A column that lies there as times do here is not written twice.
+        self._time = f"value {time}" if plain and wanted[time] else "time"
 
     @property
     def places(self) -> int:
         """The number of rows until now."""
         return self.facts.next
+
+    @property
+    def first(self) -> int:
+        """The oldest place that is kept."""
+        return self.facts.first
+
+    def times(self, places: Array) -> Array:
+        """Return the times of some rows."""
+        return self.records.get(self._time, places)
+
+    def time_at(self, place: int) -> int:
+        return self.records.at(self._time, place)
+
+    def ranks(self, places: Array) -> Array:
+        """Return the ranks of some rows."""
+        return self.facts.get("rank", places) if self.padded else self.records.get("rank", places)
+
+    def rank_at(self, place: int) -> int:
+        return (self.facts if self.padded else self.records).at("rank", place)
 
     def restore(self, facts: dict[str, Array]) -> None:
         """Say what was known of the first rows to come, by ordinal, when a checkpoint was written."""
@@ -71,13 +98,16 @@ class KeptRows:
             if rows.kept is not None:
                 state[rows.kept] = OPEN
             facts["state"] = state
-        for name, values in self._restored.items():
-            if begin < len(values):  # then all of a step's rows are among them
-                known = values[begin : self._ordinals]
+        for name, saved in self._restored.items():
+            if begin < len(saved):  # then all of a step's rows are among them
+                known = saved[begin : self._ordinals]
                 facts[name] = known if self.padded or rows.kept is None else known[rows.kept]
-        facts |= {"time": times, "rank": rank}
+        values = {"time": times} if self._time == "time" else {}
+        if self._ranked:
+            (facts if self.padded else values)["rank"] = rank
         for column in self._columns:
-            column.append(batch.column(column.index), facts, self.facts)
+            column.append(batch.column(column.index), values, self.records)
+        self.records.append(values, len(times))
         self.facts.append(facts, len(times))
 
     def place_of(self, numbers: Array) -> Array:
@@ -97,8 +127,9 @@ class KeptRows:
         before = dead_ordinal if self.padded else dead_number
         if self._place_of is not None:
             self._place_of.drop(dead_number)
-        if before > self.facts.first:
+        if before > self.first:
             self.facts.drop(before)
+            self.records.drop(before)
             for column in self._columns:
                 column.drop(before)
 
@@ -113,37 +144,41 @@ class KeptRows:
         if absent is not None:
             if absent.all():
                 return [pa.nulls(len(places), column.type) for column in self._columns], None
-            places = np.where(absent, self.facts.first, places)
-        picked = self.facts.pick(places)
-        times = picked["time"]
+            places = np.where(absent, self.first, places)
+        wanted = [self._time, *(name for column in self._columns for name in column.fields if name in self.records)]
+        picked = dict(zip(wanted, self.records.pick(places, wanted), strict=True))
+        times = np.frombuffer(picked[self._time], np.int64)
         columns = [column.take(places, absent, picked) for column in self._columns]
         return columns, times if absent is None else np.where(absent, BEGINNING, times)
 
 
 class FixedColumn:
-    """A column whose values have a fixed width: it lies among the facts."""
+    """A column whose values have a fixed width: they are a field of the records."""
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
         self._is_bit = pa.types.is_boolean(type_)
         self._width = 1 if self._is_bit else type_.byte_width
         self._dtype = np.dtype(bool if self._is_bit else _BY_WIDTH[self._width])
-        self._value, self._null = f"value {index}", f"null {index}"
+        self._value, self._null = self.fields = f"value {index}", f"null {index}"
 
-    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+    def append(self, column: pa.Array, values: dict[str, Array], known: Records) -> None:
         data = column.buffers()[1]
         if self._is_bit:
-            facts[self._value] = _bits(data, column.offset, len(column))
+            values[self._value] = _bits(data, column.offset, len(column))
         else:
-            facts[self._value] = np.frombuffer(data, self._dtype, len(column), column.offset * self._width)
+            values[self._value] = np.frombuffer(data, self._dtype, len(column), column.offset * self._width)
         if column.null_count or self._null in known:
-            facts[self._null] = null_mask(column)
+            values[self._null] = null_mask(column)
 
     def drop(self, before: int) -> None:
-        """Do nothing: its values go with the facts."""
+        """Do nothing: its values go with the records."""
 
     def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
-        return fixed_array(self.type, picked[self._value], either(picked.get(self._null), absent))
+        null, data = either(_mask(picked, self._null), absent), picked[self._value]
+        if self._is_bit:
+            data = pa.py_buffer(np.packbits(np.frombuffer(data, bool), bitorder="little"))
+        return pa.Array.from_buffers(self.type, len(places), [_validity(null), data])
 
 
 class TextColumn:
@@ -152,6 +187,7 @@ class TextColumn:
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
         self._null = f"null {index}"
+        self.fields = (self._null,)
         self._wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
         is_text = pa.types.is_string(type_) or pa.types.is_large_string(type_)
         self._kept = pa.large_string() if is_text else pa.large_binary()
@@ -160,9 +196,9 @@ class TextColumn:
         self._offsets = np.zeros(CAPACITY_MIN, np.int64)  # where each text begins, and the end of the last one
         self._bytes = np.empty(CAPACITY_MIN, np.uint8)
 
-    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+    def append(self, column: pa.Array, values: dict[str, Array], known: Records) -> None:
         if column.null_count or self._null in known:
-            facts[self._null] = null_mask(column)
+            values[self._null] = null_mask(column)
         _, offsets, data = column.buffers()
         given = np.frombuffer(offsets, np.int64 if self._wide else np.int32)
         given = given[column.offset : column.offset + len(column) + 1]
@@ -188,7 +224,7 @@ class TextColumn:
         self._begin += step
 
     def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
-        null = either(picked.get(self._null), absent)
+        null = either(_mask(picked, self._null), absent)
         offsets = self._offsets[self._begin : self._end + 1]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         texts = pa.Array.from_buffers(self._kept, len(offsets) - 1, buffers)
@@ -200,13 +236,15 @@ class TextColumn:
 class ChunkedColumn:
     """A column of any other type: Arrow arrays, oldest first."""
 
+    fields = ()
+
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
         self._arrays: list[pa.Array] = []
         self._starts: list[int] = []
         self._next = 0
 
-    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
+    def append(self, column: pa.Array, values: dict[str, Array], known: Records) -> None:
         if column.get_total_buffer_size() > 2 * column.nbytes:  # a slice of a larger array would keep all of that
             column = pa.concat_arrays([column])
         self._arrays.append(column)
@@ -247,9 +285,10 @@ class DictionaryColumn:
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
         self._plain = _column(index, type_.value_type)
+        self.fields = self._plain.fields
 
-    def append(self, column: pa.Array, facts: dict[str, Array], known: Sliding) -> None:
-        self._plain.append(column.dictionary_decode(), facts, known)
+    def append(self, column: pa.Array, values: dict[str, Array], known: Records) -> None:
+        self._plain.append(column.dictionary_decode(), values, known)
 
     def drop(self, before: int) -> None:
         self._plain.drop(before)
@@ -273,19 +312,20 @@ def either(a: Array | None, b: Array | None) -> Array | None:
     return b if a is None else a if b is None else a | b
 
 
+def _mask(picked: Picked, field: str) -> Array | None:
+    """Return a mask of NULLs that was picked, if there is one."""
+    return np.frombuffer(picked[field], bool) if field in picked else None
+
+
 def null_mask(column: pa.Array) -> Array:
     """Return where a column is null."""
     valid = column.buffers()[0]
     return np.zeros(len(column), bool) if valid is None else ~_bits(valid, column.offset, len(column))
 
 
-def fixed_array(type_: pa.DataType, values: Array, null: Array | None = None) -> pa.Array:
-    """Return values of a fixed width, as they lie in memory, as an Arrow array."""
-    valid = None
-    if null is not None and null.any():
-        valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    data = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(data)])
+def _validity(null: Array | None) -> pa.Buffer | None:
+    """Return Arrow's bitmap of what is not null; None where nothing is."""
+    return None if null is None or not null.any() else pa.py_buffer(np.packbits(~null, bitorder="little"))
 
 
 def _bits(buffer: pa.Buffer, offset: int, n: int) -> Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide
 from counterflow.engines.local.core import Found
 from counterflow.engines.local.order import BEGINNING, END, array_runs, sorting
-from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows, fixed_array
+from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows
 from counterflow.engines.local.output.retained import RetainedRows
 from counterflow.engines.local.stamps import Mark, Stamped, Step
 from counterflow.spec.join_spec import JoinSpec
@@ -56,9 +56,11 @@ NOTHING = Chosen(_NONE, _NONE)
 class Results:
     """Results in any order, as soon as they are certain: a pair at once, an unmatched row when it is out of reach."""
 
+    ranked = False  # whether rows' ranks are needed
+
     def __init__(self, spec: JoinSpec) -> None:
         self.spec = spec
-        self.rows = KeptRows(spec, "left"), KeptRows(spec, "right")
+        self.rows = KeptRows(spec, "left", self.ranked), KeptRows(spec, "right", self.ranked)
         self.complete = (0, 0)
         self.last = START  # the mark of the last step that was added
         self.pairs = self.results = 0
@@ -80,7 +82,7 @@ class Results:
 
             self._compiled = True
             for rows in self.rows:
-                rows.facts.compiled = picking
+                rows.records.compiled = picking
 
     # --- input
 
@@ -137,7 +139,7 @@ class Results:
         times = [self._complete_time()]
         for i, rows in enumerate(self.rows):
             if rows.padded and (place := self._first_open(i)) < rows.places:
-                times.append(rows.facts.at("time", place))
+                times.append(rows.time_at(place))
         return min(times)
 
     def _choose(self, left: Array, right: Array) -> Chosen:
@@ -180,7 +182,7 @@ class Results:
 
     def _complete_time(self) -> int:
         """Return a time; all pairs with a `pair_time` before it are known."""
-        times = [rows.facts.at("time", place) for rows, place in self._incomplete()]
+        times = [rows.time_at(place) for rows, place in self._incomplete()]
         return min([*times, self.last.time])
 
     def _first_open(self, i: int) -> int:
@@ -217,11 +219,13 @@ class Results:
         """Return times (microseconds, or an integer time's unit) in the type of the time columns they come from."""
         target = self._schema.field(len(self._schema) - 1).type
         if not pa.types.is_timestamp(target):
-            return fixed_array(target, times.astype(target.to_pandas_dtype(), copy=False))
-        if target.unit == "ns":
-            return fixed_array(target, times * 1_000)
-        per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1}[target.unit]
-        return fixed_array(target, times if per_tick == 1 else times // per_tick)
+            ticks = times.astype(target.to_pandas_dtype(), copy=False)
+        elif target.unit == "ns":
+            ticks = times * 1_000
+        else:
+            per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1}[target.unit]
+            ticks = times if per_tick == 1 else times // per_tick
+        return pa.Array.from_buffers(target, len(ticks), [None, pa.py_buffer(ticks)])
 
     def _drop(self) -> None:
         """Forget the rows that no further result has."""
@@ -232,7 +236,7 @@ class Results:
     def _release(self) -> None:
         """Forget what no checkpoint needs: the rows that are not kept."""
         for retained, rows, dead in zip(self._retained, self.rows, self._droppable.dead_ordinals, strict=False):
-            retained.drop(*(rows.facts.first, END) if rows.padded else (dead, rows.facts.first))
+            retained.drop(*(rows.first, END) if rows.padded else (dead, rows.first))
 
     # --- durable joins
 
@@ -272,6 +276,8 @@ class OrderedResults(Results):
     tuple has a rank below r are certain.
     """
 
+    ranked = True
+
     def __init__(self, spec: JoinSpec) -> None:
         super().__init__(spec)
         self._held = array_runs()  # pairs by their later rank: earlier rank, left place, right place
@@ -309,7 +315,7 @@ class OrderedResults(Results):
         if not len(left) or self.spec.how == "anti":
             return _NO_RESULTS
         found = np.empty((4, len(left)), np.int64)
-        left_rank, right_rank = self.rows[0].facts.get("rank", left), self.rows[1].facts.get("rank", right)
+        left_rank, right_rank = self.rows[0].ranks(left), self.rows[1].ranks(right)
         np.maximum(left_rank, right_rank, out=found[0])
         np.minimum(left_rank, right_rank, out=found[1])
         found[2], found[3] = left, right
@@ -320,10 +326,10 @@ class OrderedResults(Results):
 
     def _certain_rank(self) -> int:
         ranks = [self.last.rank]
-        ranks += [rows.facts.at("rank", place) for rows, place in self._incomplete()]
+        ranks += [rows.rank_at(place) for rows, place in self._incomplete()]
         for i, rows in enumerate(self.rows):
             if rows.padded and (place := self._first_open(i)) < rows.places:
-                ranks.append(rows.facts.at("rank", place))
+                ranks.append(rows.rank_at(place))
         return min(ranks)
 
     def _unmatched_before(self, rank: int, i: int) -> Array:
@@ -333,7 +339,7 @@ class OrderedResults(Results):
             return _NO_RESULTS
         self._unmatched[i] = end
         places = np.flatnonzero(rows.facts.live("state", begin, end) != MATCHED) + begin
-        return np.stack([rows.facts.get("rank", places), np.full(len(places), -1), *_alone(i, places)])
+        return np.stack([rows.ranks(places), np.full(len(places), -1), *_alone(i, places)])
 
 
 class SemiResults(Results):
@@ -369,7 +375,7 @@ class SemiResults(Results):
         if len(left):
             wanted = np.flatnonzero(~facts.get("done", left))
             left, right = left[wanted], right[wanted]
-            facts.least("first", left, np.maximum(facts.get("time", left), self.rows[1].facts.get("time", right)))
+            facts.least("first", left, np.maximum(self.rows[0].times(left), self.rows[1].times(right)))
             new = np.unique(left[~facts.get("seen", left)])
             facts.put("seen", new, True)
             self._pending = np.concatenate([self._pending, new])

@@ -1,0 +1,124 @@
+"""Rows of a fixed width that results pick from anywhere in a window: one ring of records.
+
+All that a result has of a row lies in one or two cache lines, and a row never moves until it is forgotten. A row keeps
+its number for ever; numbers count from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from counterflow.windows.vectors import Array
+
+CAPACITY_MIN = 1 << 10
+WORD = 8  # bytes
+CACHE_LINE = 64
+SPARSE = 8  # a ring that is so many times larger than what it holds is made smaller
+
+
+class Records:
+    """Columns of equal length, as fields of records. A column that is new has zeros for the rows before it."""
+
+    def __init__(self) -> None:
+        self.first = self.next = 0  # the numbers of the oldest live row and of the row to come
+        self.compiled: Any = None  # the module `picking`, once it is there
+        self._ring = np.zeros(0, _record({}))
+        self._address = 0
+
+    def __len__(self) -> int:
+        return self.next - self.first
+
+    def __contains__(self, column: str) -> bool:
+        return column in (self._ring.dtype.names or ())
+
+    def append(self, columns: dict[str, Array], n: int) -> None:
+        """Add `n` rows."""
+        if not n:
+            return
+        if columns.keys() - set(self._ring.dtype.names or ()) or not self._fits(n):
+            self._make(columns, n)
+        done = 0
+        while done < n:  # twice, if they go round the ring's end
+            slot = self.next & (len(self._ring) - 1)
+            count = min(n - done, len(self._ring) - slot)
+            self._write(slot, count, columns if count == n else {k: v[done : done + count] for k, v in columns.items()})
+            self.next += count
+            done += count
+
+    def drop(self, before: int) -> None:
+        """Forget the rows before this number."""
+        self.first = max(self.first, min(before, self.next))
+
+    def _fits(self, n: int) -> bool:
+        needed = len(self) + n
+        return needed <= len(self._ring) <= max(SPARSE * needed, CAPACITY_MIN)
+
+    def _make(self, columns: dict[str, Array], n: int) -> None:
+        """Make a ring with room for `n` more rows and for new columns, and move the live rows there."""
+        before, fields = self._ring, {name: self._ring.dtype[name] for name in self._ring.dtype.names or ()}
+        fields |= {name: values.dtype for name, values in columns.items() if name not in fields}
+        capacity = CAPACITY_MIN
+        while capacity < 2 * (len(self) + n):
+            capacity *= 2
+        record = _record(fields)
+        memory = pa.allocate_buffer(capacity * record.itemsize)  # aligned: no small record lies in two cache lines
+        self._ring, self._address = np.frombuffer(memory, record), memory.address
+        if len(before):
+            rows = np.arange(self.first, self.next)
+            old, new = rows & (len(before) - 1), rows & (capacity - 1)
+            for name in fields:
+                self._ring[name][new] = before[name][old] if name in before.dtype.names else np.zeros((), fields[name])
+
+    def _write(self, slot: int, n: int, columns: dict[str, Array]) -> None:
+        if self.compiled is None:
+            for name, values in columns.items():
+                self._ring[name][slot : slot + n] = values
+            return
+        sources = [np.ascontiguousarray(values, self._ring.dtype[name]) for name, values in columns.items()]
+        fields = self._fields(columns, [source.ctypes.data for source in sources])
+        self.compiled.write_fields(self._address, self._width, slot, n, fields)
+
+    def pick(self, rows: Array, names: list[str]) -> list[pa.Buffer]:
+        """Return the values that these rows have in some columns."""
+        if self.compiled is None:
+            slots = rows & (len(self._ring) - 1)
+            return [pa.py_buffer(np.ascontiguousarray(self._ring[name][slots])) for name in names]
+        picked = [pa.allocate_buffer(len(rows) * self._ring.dtype[name].itemsize) for name in names]
+        fields = self._fields(names, [buffer.address for buffer in picked])
+        places = np.ascontiguousarray(rows)
+        self.compiled.pick_fields(self._address, self._width, len(self._ring) - 1, places, fields)
+        return picked
+
+    def get(self, name: str, rows: Array) -> Array:
+        """Return a column's values of some rows."""
+        return np.frombuffer(self.pick(rows, [name])[0], self._ring.dtype[name])
+
+    def at(self, name: str, row: int) -> int:
+        return int(self._ring[name][row & (len(self._ring) - 1)])
+
+    @property
+    def _width(self) -> int:
+        return self._ring.dtype.itemsize // WORD
+
+    def _fields(self, names: Any, addresses: list[int]) -> Array:
+        """Return what compiled code needs to know of fields, and of the columns at these addresses."""
+        known = self._ring.dtype.fields or {}
+        found = [(known[name][1], known[name][0].itemsize, at) for name, at in zip(names, addresses, strict=True)]
+        return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _record(fields: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the type of records with these fields: the wide ones first, so that all are aligned.
+
+    A record that is shorter than a cache line has a power of two of bytes, so that it lies in one; others whole words.
+    """
+    names = sorted(fields, key=lambda name: -fields[name].itemsize)
+    sizes = [fields[name].itemsize for name in names]
+    offsets = [sum(sizes[:k]) for k in range(len(sizes))]
+    size = -(-max(sum(sizes), 1) // WORD) * WORD
+    if size < CACHE_LINE:
+        size = 1 << (size - 1).bit_length()
+    return np.dtype({"names": names, "formats": [fields[n] for n in names], "offsets": offsets, "itemsize": size})

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from counterflow.engines.local.input.intake import Bell
 from counterflow.engines.local.options import Local
 from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
@@ -37,7 +38,12 @@ class Found:
 
 
 class Core(Protocol):
-    """One thread feeds, expires and wakes; another one collects at the same time; any thread may close."""
+    """One thread feeds, expires and wakes; another one collects at the same time; any thread may close.
+
+    `patient`: whether `feed` waits while buffers are full; not in the thread that collects.
+    """
+
+    patient: bool
 
     @property
     def in_order(self) -> bool:
@@ -105,6 +111,8 @@ class SequentialCore:
         self.pairs_max = pairs_max
         # Ordered pairs wait for the last one of their batch; what is only matched, and has no pairs to show, does not.
         self.in_order = spec.ordered and spec.has_right_columns
+        self.patient = True  # whether `feed` waits for room: not in the thread that makes it
+        self.bell = Bell()  # rung when there is something to collect
         self._changed = threading.Condition()
         self._found: list[StepPairs | tuple[Array, Array]] = []
         self._pairs = 0
@@ -140,7 +148,8 @@ class SequentialCore:
     def _add(self, pairs: StepPairs | tuple[Array, Array], count: int) -> bool:
         """Hand pairs over, when there is room for them; return False if it was closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
+            if self.patient and self._pairs >= self.pairs_max:
+                self._changed.wait_for(lambda: self._pairs < self.pairs_max or self._closed)
             self._found.append(pairs)
             self._pairs += count
             return not self._closed
@@ -158,13 +167,16 @@ class SequentialCore:
             self._tell()
 
     def collect(self, timeout: float) -> Found | None:
+        if timeout > 0 and not (self._news or self._ended or self._closed):
+            self.bell.wait(timeout)
+        if not self._news or self._closed:
+            return None
         with self._changed:
-            self._changed.wait_for(lambda: self._news or self._closed or self._ended, timeout)
-            if not self._news or self._closed:
-                return None
-            found, self._found, self._pairs, self._news = self._found, [], 0, False
+            found, full = self._found, self._pairs >= self.pairs_max
+            self._found, self._pairs, self._news = [], 0, False
             complete = self._complete
-            self._changed.notify_all()
+            if full:
+                self._changed.notify_all()
         if not found:
             return Found(np.empty(0, np.int64), np.empty(0, np.int64), complete)
         # In this thread: the other one has more to do.
@@ -179,7 +191,8 @@ class SequentialCore:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self.bell.ring()
 
     def _tell(self) -> None:
         self._news = True
-        self._changed.notify_all()
+        self.bell.ring()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from counterflow.engines.local.checkpoint import CheckpointFolder, SourceState
 from counterflow.engines.local.core import SIDES, Core
-from counterflow.engines.local.input.intake import End, Intake
+from counterflow.engines.local.input.intake import LINGER_SECONDS, End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, Due, Merging, SourceProgress
@@ -21,6 +21,9 @@ from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.times import time_values
+
+ROUND_ROWS = 1 << 14  # that are taken at once: with more of them, what is known of each would not stay in the cache
+COUNT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,13 @@ class Inbox:
         self._rows = 0
         self._stopped = False
 
-    def put(self, step: Handed) -> bool:
-        """Hand a step over; return False if the join was stopped."""
+    def put(self, step: Handed, patient: bool = True) -> bool:
+        """Hand a step over, if `patient` when there is room for it; return False if the join was stopped."""
         rows = len(step) if isinstance(step, Step) else 0
         with self._lock:
             if isinstance(step, Mark) and self._steps and isinstance(self._steps[-1], Mark):
                 self._steps.pop()  # the newer one says more
-            if rows:
+            if rows and patient and self._rows + rows > self.rows_max:
                 self._room.wait_for(lambda: self._stopped or not self._rows or self._rows + rows <= self.rows_max)
             self._steps.append(step)
             self._rows += rows
@@ -60,6 +63,8 @@ class Inbox:
 
     def drain(self, into: Callable[[Handed], None]) -> None:
         """Hand all steps that are there to `into`."""
+        if not self._steps:
+            return
         with self._lock:
             steps, self._steps, self._rows = self._steps, deque(), 0
             self._room.notify_all()
@@ -114,6 +119,7 @@ class Driver:
         self.spec, self.intake, self.inbox, self.core, self.folder = spec, intake, inbox, core, folder
         self._answered = 0  # how often a snapshot was asked for, and given
         self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
+        self.round_rows = min(self.step_rows, ROUND_ROWS)
         by_side = (
             core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
         )
@@ -127,17 +133,70 @@ class Driver:
         self.ahead: dict[Side, int] = {"left": 0, "right": 0}
         self._since_counted = 0
         self._expired = (0, 0)  # numbers before are met no more, as the core was told
+        self._role = threading.Lock()  # of whoever drives
+        self._begun, self._patient = False, True
+        self.done = False
+        self.wanted = list(range(len(intake.sources)))  # the sources to read from
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
 
     def run(self) -> None:
-        """Do round after round. What was due before a failure is joined; then the consumer gets the failure."""
+        """Drive whenever it is this thread's turn, until the end."""
+        while not self.done:
+            if self._await_turn():
+                with self._role:
+                    self._drive()
+                self.intake.hand_back(self.wanted)
+
+    def step_in(self) -> bool:
+        """Do a round in the thread of the consumer, if there is something to join and nobody joins it.
+
+        Return whether it was done. The consumer has collected everything, so there is room, and it is not waited for.
+        """
+        if self.done or not self.intake.has_items(self.wanted) or not self._role.acquire(blocking=False):
+            return False
+        try:
+            self._patient = self.core.patient = False
+            self._drive()
+        finally:
+            self._patient = self.core.patient = True
+            self._role.release()
+        return True
+
+    @property
+    def driving(self) -> bool:
+        """Whether some thread is driving."""
+        return self._role.locked()
+
+    def _await_turn(self) -> bool:
+        """Wait until the driver's thread may have something to do; return whether it has."""
+        if not self._begun:
+            return True
+        intake, patience = self.intake, self._patience()
+
+        def ready() -> bool:
+            return self.done or self._answered < intake.asked or intake.for_driver(self.wanted)
+
+        intake.sleep(ready, patience)
+        if not intake.shared or patience is not None or intake.is_much:
+            return True
+        # Little has come, and the consumer is away: it may come back, and then joins that itself.
+        intake.sleep(lambda: self.done or self._answered < intake.asked or intake.is_much, LINGER_SECONDS, lingers=True)
+        return intake.stopped or ready()
+
+    def _drive(self) -> None:
+        """Do a round. What was due before a failure is joined; then the consumer gets the failure."""
+        if self.done:
+            return
         try:
             try:
-                self.resume()
-                while self._round():
-                    pass
+                if not self._begun:
+                    self._begun = True
+                    self.resume()
+                if self._round():
+                    self.wanted = self._wanted()
+                    return
                 self._give_snapshot(last=True)
             except BaseException as error:
                 self.failure = error
@@ -147,39 +206,40 @@ class Driver:
         except BaseException as error:
             self.failure = self.failure or error
             self.core.close()
+        self.done = True
+        self.intake.wake_driver()
 
     def _round(self) -> bool:
-        """Take what has come, at most a batch of it, and join what is due; False at the end."""
+        """Take what has come, at most some of it, and join what is due; False at the end."""
         rows = 0
+        if self.intake.stopped:
+            return False
         if self._answered < self.intake.asked:
             self._give_snapshot()
-        while self.merging.live and rows < self.step_rows:
-            wanted = self._wanted()
-            polled = self.intake.poll(wanted, self.step_rows)
-            if polled is not None:
-                rows += max(self.take(*polled), 1)
-                del polled  # or it would be kept while the next one is waited for
-            elif rows or self._excuse_silent():
+        while self.merging.live and rows < self.round_rows:
+            polled = self.intake.poll(self._wanted(), self.round_rows)
+            if polled is None:
                 break
-            elif not self._wait(wanted):
-                return False
-            elif self._answered < self.intake.asked:
-                break
+            rows += max(self.take(*polled), 1)
+            del polled  # or it would be kept while the next one is waited for
         self._excuse_silent()
         self.join_due()
         return bool(self.merging.live) and not self.intake.stopped
-
-    def _wait(self, wanted: list[int]) -> bool:
-        """Wait for one of these sources; return False if the join was stopped."""
-        if self._since_counted:
-            self._count_ahead()
-        return self.intake.wait(wanted, self._patience(), self._answered)
 
     def _wanted(self) -> list[int]:
         """Return the sources to read from. Which of them are too far ahead is counted when some may be."""
         if self._since_counted + max(self.ahead.values()) >= self.buffer_rows:
             self._count_ahead()
         return self.merging.wanted(self.buffer_rows, self.ahead)
+
+    def count_ahead(self) -> dict[Side, int]:
+        """Return the rows of each side that were joined before the other side was there, from any thread."""
+        if self._since_counted and self._role.acquire(timeout=COUNT_SECONDS):
+            try:
+                self._count_ahead()
+            finally:
+                self._role.release()
+        return self.ahead
 
     def _count_ahead(self) -> None:
         self.ahead, self._since_counted = self.stamping.ahead(self.merging.frontier), 0
@@ -210,24 +270,33 @@ class Driver:
 
     def _silent(self) -> Iterator[tuple[SourceProgress, float]]:
         """Yield the live sources with a timeout that have nothing to take, and when it is over."""
-        for source in self.merging.live if self.may_be_silent else ():
+        for source in self.merging.live:
             since = self.intake.silent_since(source.rank)
             if since is not None and source.source.timeout is not None:
                 yield source, since + source.source.timeout
 
     def _patience(self) -> float | None:
         """Return how many seconds may be waited until the next source is silent for too long; None: any."""
+        if not self.may_be_silent:
+            return None
+        if any(others > source.frontier for source, others in self._excusable()):
+            return 0.0
         now = time.monotonic()
         return min((end - now for _, end in self._silent() if end > now), default=None)
 
-    def _excuse_silent(self) -> bool:
-        """Let the join go on without sources that are silent for too long; return whether it can go on by that."""
+    def _excusable(self) -> list[tuple[SourceProgress, int]]:
+        """Return the sources that are silent for too long, and how far all others are."""
         now = time.monotonic()
         silent = [source for source, end in self._silent() if end <= now]
         if not silent:
-            return False
+            return []
         others = min((source.frontier for source in self.merging.live if source not in silent), default=BEGINNING)
-        return any([source.excuse(others) for source in silent])
+        return [(source, others) for source in silent]
+
+    def _excuse_silent(self) -> None:
+        """Let the join go on without sources that are silent for too long."""
+        for source, others in self._excusable() if self.may_be_silent else ():
+            source.excuse(others)
 
     def take(self, rank: int, item: pa.RecordBatch | Watermark | End) -> int:
         """Take an item of a source in, and return how many rows it has."""
@@ -264,7 +333,7 @@ class Driver:
 
     def _hand_over(self, step: Step | None, mark: Mark) -> None:
         # The results hear of the tuples first, so that they know all that the core may answer with.
-        if not self.inbox.put(step or mark):
+        if not self.inbox.put(step or mark, patient=self._patient):
             return
         self.failed_in_core = True  # unless it returns
         if step is not None:

@@ -58,6 +58,7 @@ class NodesCore:
     """A `core.Core` of compiled nodes, whoever steps them: it feeds them, and collects what they find."""
 
     takes_any_order = False  # a protocol's feed merges the sides by their stamps
+    patient = True
     compiled, compiling = True, False  # it was, before it began
 
     def __init__(self, spec: JoinSpec, design: Design) -> None:

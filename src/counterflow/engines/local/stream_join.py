@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from counterflow.cores import start_thread
 from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide, identity_of
-from counterflow.engines.local.core import SIDES, Core, Found, make_core
+from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, make_core
 from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
 from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource
@@ -123,6 +123,8 @@ class StreamJoin:
     def _start(self) -> None:
         spec = self.resolve()
         self._core = make_core(spec, self.engine)
+        if isinstance(self._core, SequentialCore) and self.engine.overflow != "drop_results":
+            self.intake.shared, self.intake.consumer_bell = True, self._core.bell
         self.intake.begin()
         self._results = make_results(spec, self._core.in_order, self.folder)
         self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
@@ -171,10 +173,14 @@ class StreamJoin:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         if self._made:
             return self._made.popleft()
-        for item in self._running():
-            if item is not None or (self._deadline is not None and time.monotonic() >= self._deadline):
-                return item
-        raise StopIteration
+        self.intake.consumer_comes()
+        try:
+            for item in self._running():
+                if item is not None or (self._deadline is not None and time.monotonic() >= self._deadline):
+                    return item
+            raise StopIteration
+        finally:
+            self.intake.consumer_goes()
 
     def _running(self) -> Iterator[StreamItem | None]:
         if self._taken is None:
@@ -209,7 +215,7 @@ class StreamJoin:
         finished = False
         while not finished:
             finished = core.finished and not self._found  # asked first, so that nothing is left behind
-            found = self._found.popleft() if self._found else core.collect(patience())
+            found = self._found.popleft() if self._found else self._collect(patience)
             self.inbox.drain(self._hear)
             if self.intake.stopped:
                 return
@@ -222,6 +228,21 @@ class StreamJoin:
             yield None
         if self.driver.failure is not None:
             raise self.driver.failure
+
+    def _collect(self, patience: Callable[[], float]) -> Found | None:
+        """Collect pairs; where there are none, join what has come, or wait for one or the other."""
+        core, driver = self._core, self.driver
+        assert core is not None and driver is not None
+        if not self.intake.shared:
+            return core.collect(patience())
+        found = core.collect(0.0)
+        if found is None and driver.step_in():
+            found = core.collect(0.0)
+        if found is None and (timeout := patience()) > 0:
+            with self.intake.consumer_waits(driver.wanted) as nothing_there:
+                if nothing_there or driver.driving:
+                    found = core.collect(timeout)
+        return found
 
     def _hear(self, handed: Handed) -> None:
         assert self._results is not None
@@ -335,7 +356,7 @@ class StreamJoin:
         for i, side in enumerate(SIDES):
             ranks = [rank for rank, source in enumerate(self.sources) if source.side == side]
             progress = [] if driver is None else [driver.merging.sources[rank] for rank in ranks]
-            ahead = 0 if driver is None else driver.ahead[side]
+            ahead = 0 if driver is None else driver.count_ahead()[side]
             found |= {
                 f"rows_{side}": sum(source.rows for source in progress),
                 f"late_{side}": 0 if driver is None else driver.late[side].count,

@@ -1,7 +1,13 @@
-"""Bounded queues between the sources' reader threads, or those who push rows, and the one driver thread."""
+"""Bounded queues between the sources' reader threads, or those who push rows, and whoever drives the join.
+
+Driving is a role. Where the core is sequential, the consumer takes it while it waits for results: then a row that comes
+alone wakes one thread, which joins it and has its pairs. The driver's own thread takes it when much has come, or when
+the consumer stays away; elsewhere always.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -15,6 +21,10 @@ from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.errors import InputError
 
 STUCK_SECONDS = 1.0  # how long a push waits for room that only its own thread could make
+MUCH_ROWS = 1 << 10  # that wait: worth a second thread
+LINGER_SECONDS = 0.002  # how long a consumer may be away, before the driver's thread joins the little that has come
+AWAY, BUSY, WAITING = 0, 1, 2  # what the consumer does: something else; make results; wait for them
+AWAKE, LINGERING, ASLEEP = 0, 1, 2  # what the driver's thread does
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,22 @@ class End:
     """The last item of a source; with the error that ended it."""
 
     error: BaseException | None = None
+
+
+class Bell:
+    """What one thread waits for, and others ring. A bell that was rung before is not waited for."""
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it was rung already
+            self._silent.release()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it rings, at most `timeout` seconds; return whether it did."""
+        return self._silent.acquire(timeout=-1 if timeout is None else timeout)
 
 
 class Intake:
@@ -34,7 +60,8 @@ class Intake:
         self.sources, self.rows_max, self.shed = sources, rows_max, shed
         # Reentrant: garbage collection may stop a join in a thread that is in here.
         self._lock = threading.RLock()
-        self._arrived, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._arrived = threading.Condition(self._lock)  # for those who wait for the first batches
+        self._rooms = [threading.Condition(self._lock) for _ in sources]
         self._queues: list[deque[Item | End]] = [deque() for _ in sources]
         self.rows = [0] * len(sources)
         self.dropped = [0] * len(sources)
@@ -43,6 +70,9 @@ class Intake:
         self.heard = [time.monotonic()] * len(sources)  # when its last item came
         self.asked = 0  # how often the driver was asked where sources are
         self.stopped = False
+        self.shared = False  # whether the consumer drives, too
+        self.consumer_bell, self._driver_bell = Bell(), Bell()
+        self._consumer, self._driver = AWAY, AWAKE
 
     def begin(self) -> None:
         """Sources may be silent from now on."""
@@ -71,7 +101,7 @@ class Intake:
         with self._lock:
             self.ended[rank] = end
             self._queues[rank].append(end)
-            self._arrived.notify_all()
+            self._ring()
 
     def _next(self, rank: int, items: Iterator[Item]) -> Item:
         self.inside[rank] = time.monotonic()
@@ -85,7 +115,7 @@ class Intake:
             return self._append(rank, item, 0)
         if not item.num_rows:  # it may have told the schema
             with self._lock:
-                self._arrived.notify_all()
+                self._ring()
             return not self.stopped
         if self.shed and not self.sources[rank].finite:
             with self._lock:
@@ -103,7 +133,8 @@ class Intake:
             if rows is None:
                 assert isinstance(item, pa.RecordBatch)
                 rows = item.num_rows
-                self._room.wait_for(lambda: self._has_room(rank, item.num_rows))
+                if not self._has_room(rank, rows):
+                    self._rooms[rank].wait_for(lambda: self._has_room(rank, item.num_rows))
             if self.stopped:
                 return False
             last = queue[-1] if queue else None
@@ -113,7 +144,7 @@ class Intake:
                 queue.append(item)
             self.rows[rank] += rows
             self.heard[rank] = time.monotonic()
-            self._arrived.notify_all()
+            self._ring()
             return True
 
     def _has_room(self, rank: int, rows: int) -> bool:
@@ -130,11 +161,13 @@ class Intake:
             if self.shed and not self._has_room(rank, batch.num_rows):
                 self.dropped[rank] += batch.num_rows
                 return False
-            if not self._room.wait_for(
-                lambda: self._has_room(rank, batch.num_rows) or self.ended[rank] is not None, timeout
-            ):
-                return None
-            self.check_open(rank)
+            if not self._has_room(rank, batch.num_rows):
+                self._ring(always=True)
+                if not self._rooms[rank].wait_for(
+                    lambda: self._has_room(rank, batch.num_rows) or self.ended[rank] is not None, timeout
+                ):
+                    return None
+                self.check_open(rank)
             return self._append(rank, batch, batch.num_rows)
 
     def advance(self, rank: int, watermark: Watermark) -> None:
@@ -148,7 +181,7 @@ class Intake:
         with self._lock:
             if self.ended[rank] is None:
                 self._end(rank, End())
-                self._room.notify_all()
+                self._rooms[rank].notify_all()
 
     def check_open(self, rank: int) -> None:
         """Raise an error if nothing can be pushed any more."""
@@ -180,7 +213,10 @@ class Intake:
                 batches.append(queue.popleft())
                 rows += batches[-1].num_rows
             self.rows[rank] -= rows
-            self._room.notify_all()
+            if (
+                2 * self.rows[rank] <= self.rows_max
+            ):  # waking its reader for each batch would take longer than joining it
+                self._rooms[rank].notify_all()
         return rank, item if len(batches) == 1 else pa.concat_batches(batches)
 
     def silent_since(self, rank: int) -> float | None:
@@ -192,15 +228,71 @@ class Intake:
         """Ask the driver where all sources are; return how often that was done."""
         with self._lock:
             self.asked += 1
-            self._arrived.notify_all()
+            self._ring(always=True)
             return self.asked
 
-    def wait(self, ranks: Sequence[int], timeout: float | None, answered: int = 0) -> bool:
-        """Wait until one of these sources has an item, or time is up; return False if the join was stopped.
+    # --- who drives
 
-        It is not waited for while the driver was asked more often than it has `answered`.
-        """
-        return self.wait_for(lambda: self.asked > answered or any(self._queues[rank] for rank in ranks), timeout)
+    def _ring(self, always: bool = False) -> None:
+        """Tell those who wait that something has come; with `always`, the driver's thread, too."""
+        self._arrived.notify_all()
+        if self._consumer == WAITING:
+            self.consumer_bell.ring()
+        if self._driver == AWAKE:
+            return
+        if always or not self.shared or self.is_much or (self._driver == ASLEEP and self._consumer == AWAY):
+            self._driver_bell.ring()
+
+    def wake_driver(self) -> None:
+        """Let the driver's thread look again what there is to do."""
+        self._driver_bell.ring()
+
+    @property
+    def is_much(self) -> bool:
+        return sum(self.rows) >= MUCH_ROWS
+
+    def has_items(self, ranks: Sequence[int]) -> bool:
+        return any(self._queues[rank] for rank in ranks)
+
+    def for_driver(self, ranks: Sequence[int]) -> bool:
+        """Return whether one of these sources has an item that the driver's thread should join."""
+        return self.has_items(ranks) and (not self.shared or self._consumer == AWAY or self.is_much)
+
+    def sleep(self, ready: Callable[[], bool], timeout: float | None, lingers: bool = False) -> None:
+        """Wait, in the driver's thread, until it is rung, unless it is ready; `lingers`: only much wakes it."""
+        with self._lock:
+            if self.stopped or ready():
+                return
+            self._driver = LINGERING if lingers else ASLEEP
+        self._driver_bell.wait(timeout)
+        self._driver = AWAKE
+
+    @contextlib.contextmanager
+    def consumer_waits(self, ranks: Sequence[int]) -> Iterator[bool]:
+        """Be told of items by the consumer's bell; yield False if one of these sources has some already."""
+        with self._lock:
+            self._consumer = WAITING
+            waits = not self.stopped and not self.has_items(ranks)
+        try:
+            yield waits
+        finally:
+            self._consumer = BUSY
+
+    def hand_back(self, ranks: Sequence[int]) -> None:
+        """Let the consumer go on, if it waits, with the little that the driver's thread has left."""
+        if self._consumer == WAITING and self.has_items(ranks):
+            self.consumer_bell.ring()
+
+    def consumer_comes(self) -> None:
+        """Note that the consumer asks for results: it joins what comes, unless that is much."""
+        self._consumer = BUSY
+
+    def consumer_goes(self) -> None:
+        """Note that the consumer does something else; the driver's thread joins what it leaves behind."""
+        with self._lock:
+            self._consumer = AWAY
+            if self._driver == ASLEEP and any(self._queues):
+                self._driver_bell.ring()
 
     def wait_for(self, what: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `what` is true, asking when something has come; return False if the join was stopped."""
@@ -212,7 +304,10 @@ class Intake:
         with self._lock:
             self.stopped = True
             self._arrived.notify_all()
-            self._room.notify_all()
+            self._driver_bell.ring()
+            self.consumer_bell.ring()
+            for room in self._rooms:
+                room.notify_all()
 
 
 class Entrance:

@@ -12,6 +12,7 @@ from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.sources import is_stream, open_side
 from counterflow.engines.local.input.streams import Stream
 from counterflow.engines.local.input.tables import side_table
+from counterflow.engines.local.matrix import choose_layout, lay_out
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.output.joined import JoinedStream
 from counterflow.engines.simulated.options import Simulated
@@ -138,17 +139,33 @@ def explain(
         local = _local_engine(engine)
         streaming = is_stream(left) or is_stream(right)
         _for_streams(local) if streaming else _check_for_tables(local)
-        schemas = _schema(left, "left", streaming), _schema(right, "right", streaming)
-        spec: JoinSpec = build_spec(*schemas, streaming=streaming, **options)
-        explanation = Explanation(spec, engine=f"in process, {local.described}")
+        explanation = (_explain_streams if streaming else _explain_tables)(left, right, options, local)
     if show:
         print(explanation)
     return explanation
 
 
-def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
-    if not streaming:
-        return side_table(data, side).schema
+def _explain_tables(left: Any, right: Any, options: dict[str, Any], engine: Local | Simulated) -> Explanation:
+    left_table, right_table = side_table(left, "left"), side_table(right, "right")
+    spec = build_spec(left_table.schema, right_table.schema, **options)
+    return _explained(spec, engine, (len(left_table), len(right_table)))
+
+
+def _explain_streams(left: Any, right: Any, options: dict[str, Any], engine: Local | Simulated) -> Explanation:
+    return _explained(build_spec(_schema(left, "left"), _schema(right, "right"), streaming=True, **options), engine)
+
+
+def _explained(spec: JoinSpec, engine: Local | Simulated, table_rows: tuple[int, int] | None = None) -> Explanation:
+    asked, details = engine.local if isinstance(engine, Simulated) else engine, {}
+    if asked.protocol and asked.protocol.matrix:
+        (rows, columns), because = choose_layout(asked, spec, table_rows)
+        details = {"layout": f"{rows}x{columns}", "because": because}
+    local = lay_out(asked, spec, table_rows)
+    described = engine.describe(local) if isinstance(engine, Simulated) else local.described
+    return Explanation(spec, engine=f"in process, {described}", details=details)
+
+
+def _schema(data: Any, side: Side) -> pa.Schema:
     columns = open_side(data, side)[1]
     if columns.schema is None:
         raise InputError(f"the {side} stream's columns are known from its first batch on: name them with schema=")

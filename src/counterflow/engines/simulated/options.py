@@ -42,4 +42,8 @@ class Simulated:
 
     @property
     def described(self) -> str:
-        return f"simulated, {self.local.described}, seed {self.seed}"
+        return self.describe(self.local)
+
+    def describe(self, local: Local) -> str:
+        """Return the algorithm, its nodes and the seed in a few words; `local` may have a layout for a join."""
+        return f"simulated, {local.described}, seed {self.seed}"

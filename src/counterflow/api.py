@@ -100,6 +100,15 @@ def window_join(
     -------
     A Spark DataFrame for Spark DataFrames, an Arrow table for tables, a `JoinedStream` (an iterator of Arrow batches)
     if a side is a stream: the left columns, the right columns, and `pair_time`, the time of the pair's later tuple.
+
+    Examples
+    --------
+    >>> import counterflow as cf, pyarrow as pa
+    >>> ships = pa.table({"ts": [1, 2, 3], "x": [10, 20, 30]})
+    >>> radar = pa.table({"ts": [2, 3, 9], "a": [11, 28, 31]})
+    >>> pairs = cf.window_join(ships, radar, where="abs(l.x - r.a) <= 3", time="ts", window=5, ordered=True)
+    >>> pairs.select(["x", "a", "pair_time"]).to_pylist()
+    [{'x': 10, 'a': 11, 'pair_time': 2}, {'x': 30, 'a': 28, 'pair_time': 3}]
     """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
@@ -131,7 +140,23 @@ def explain(
     engine: Local | Spark | Simulated | None = None,
     show: bool = True,
 ) -> Explanation:
-    """Print how the same call of `window_join` would be executed, and return it. Reads no row."""
+    """Print how the same call of `window_join` would be executed, and return it. Reads no row.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"ts": [1], "x": [10]}), pa.table({"ts": [2], "a": [15]})
+    >>> options = dict(where="abs(l.x - r.a) <= 3", time="ts", window=(90, 1), engine=cf.Local("dpjoin", workers=4))
+    >>> explanation = cf.explain(left, right, **options)
+    window join, inner
+      where  abs(l.x - r.a) <= 3
+      bands          -3 <= l.x - r.a <= 3
+      left           time ts, window <= 90, found by band on l.x
+      right          time ts, window <= 1, found by band on r.a
+      compiled       all of it
+      engine         in process, algorithm dpjoin, layout 4x1
+      layout         4x1
+      because        least latency by DP-Join's Expression 6: rows in the windows 90 : 1, rates 1 : 1 by the ...
+      output         ts: int64, x: int64, ts_right: int64, a: int64, pair_time: int64
+    """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
@@ -173,7 +198,15 @@ def _schema(data: Any, side: Side) -> pa.Schema:
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
-    """Return what a running Spark query has read, joined, dropped late and holds, and how far behind it is."""
+    """Return what a running Spark query has read, joined, dropped late and holds, and how far behind it is.
+
+    It needs a running query:
+
+    >>> import counterflow as cf
+    >>> query = pairs.writeStream.format("noop").start()  # doctest: +SKIP
+    >>> cf.query_metrics(query)["late_left"]  # doctest: +SKIP
+    0
+    """
     from counterflow.engines.spark.query.metrics import query_metrics as metrics
 
     return metrics(query)

@@ -54,6 +54,14 @@ class Local:
     nobody takes in time are dropped); all that is dropped is counted. `late_rows`: how many of the last late rows of
     each side are kept to be read. `checkpoint`: a folder that makes the join durable: `joined.checkpoint()` writes its
     state there, and the same join with the same folder goes on from it. Its results come in order.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"t": [1, 2], "x": [5, 6]}), pa.table({"t": [2, 3], "y": [6, 5]})
+    >>> pairs = cf.window_join(left, right, where="l.x = r.y", time="t", window=9, engine=cf.Local(batch_rows=1))
+    >>> len(pairs)
+    2
+    >>> cf.Local("dpjoin", workers=6).described
+    'algorithm dpjoin, 6 workers'
     """
 
     algorithm: str = "auto"

@@ -17,6 +17,11 @@ class Simulated:
     """Join two tables by the nodes of an algorithm, which move one at a time, in an order that the seed decides.
 
     The results are those of every other engine. It is slow: for tests, and to see a run again.
+
+    >>> import counterflow as cf
+    >>> engine = cf.Simulated("scalejoin", nodes=3, seed=7)  # for cf.window_join(left, right, ..., engine=engine)
+    >>> engine.described
+    'simulated, algorithm scalejoin, 3 workers, seed 7'
     """
 
     algorithm: str = "llhj"

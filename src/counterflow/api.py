@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, Required, TypeAlias, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
@@ -30,6 +30,27 @@ OneStream: TypeAlias = Stream | PushedStream | JoinedStream
 StreamSide: TypeAlias = OneStream | Sequence[OneStream]
 
 
+class ExportsArrow(Protocol):
+    """A table that exports Arrow data: Arrow's own, polars frames, and many others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+class PandasFrame(Protocol):
+    """A pandas DataFrame, by what only it has: its stubs need not tell that it exports Arrow data."""
+
+    def iterrows(self) -> Any: ...
+
+
+class LazyFrame(Protocol):
+    """A polars LazyFrame."""
+
+    def collect_schema(self) -> Any: ...
+
+
+Tabular: TypeAlias = ExportsArrow | PandasFrame | LazyFrame
+
+
 class JoinOptions(TypedDict, total=False):
     """The options of `window_join`, for its overloads, which say what it returns."""
 
@@ -51,11 +72,15 @@ def window_join(left: Any, right: StreamSide, **options: Unpack[JoinOptions]) ->
 
 
 @overload
-def window_join(left: DataFrame, right: DataFrame, **options: Unpack[JoinOptions]) -> DataFrame: ...
+def window_join(
+    left: DataFrame | Sequence[DataFrame], right: DataFrame | Sequence[DataFrame], **options: Unpack[JoinOptions]
+) -> DataFrame: ...
 
 
 @overload
-def window_join(left: Any, right: Any, **options: Unpack[JoinOptions]) -> Any: ...
+def window_join(
+    left: Tabular | Sequence[Tabular], right: Tabular | Sequence[Tabular], **options: Unpack[JoinOptions]
+) -> pa.Table: ...
 
 
 def window_join(

@@ -1,7 +1,9 @@
 """Counterflow joins two live streams on any predicate within sliding windows.
 
->>> import counterflow as cf
->>> pairs = cf.window_join(left, right, where="abs(l.x - r.a) <= 10", time="ts", window="15 minutes")
+>>> import counterflow as cf, pyarrow as pa
+>>> left, right = pa.table({"ts": [1, 2], "x": [10, 50]}), pa.table({"ts": [3, 90], "a": [15, 55]})
+>>> cf.window_join(left, right, where="abs(l.x - r.a) <= 10", time="ts", window=60).to_pylist()
+[{'ts': 1, 'x': 10, 'ts_right': 3, 'a': 15, 'pair_time': 3}]
 
 Importing this package starts no JVM and compiles nothing.
 """

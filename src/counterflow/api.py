@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Required, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, Required, TypeAlias, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.sources import is_stream, open_side
 from counterflow.engines.local.input.streams import Stream
 from counterflow.engines.local.input.tables import side_table
+from counterflow.engines.local.matrix import choose_layout, lay_out
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.output.joined import JoinedStream
 from counterflow.engines.simulated.options import Simulated
@@ -27,6 +28,27 @@ if TYPE_CHECKING:
 
 OneStream: TypeAlias = Stream | PushedStream | JoinedStream
 StreamSide: TypeAlias = OneStream | Sequence[OneStream]
+
+
+class ExportsArrow(Protocol):
+    """A table that exports Arrow data: Arrow's own, polars frames, and many others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
+
+
+class PandasFrame(Protocol):
+    """A pandas DataFrame, by what only it has: its stubs need not tell that it exports Arrow data."""
+
+    def iterrows(self) -> Any: ...
+
+
+class LazyFrame(Protocol):
+    """A polars LazyFrame."""
+
+    def collect_schema(self) -> Any: ...
+
+
+Tabular: TypeAlias = ExportsArrow | PandasFrame | LazyFrame
 
 
 class JoinOptions(TypedDict, total=False):
@@ -50,11 +72,15 @@ def window_join(left: Any, right: StreamSide, **options: Unpack[JoinOptions]) ->
 
 
 @overload
-def window_join(left: DataFrame, right: DataFrame, **options: Unpack[JoinOptions]) -> DataFrame: ...
+def window_join(
+    left: DataFrame | Sequence[DataFrame], right: DataFrame | Sequence[DataFrame], **options: Unpack[JoinOptions]
+) -> DataFrame: ...
 
 
 @overload
-def window_join(left: Any, right: Any, **options: Unpack[JoinOptions]) -> Any: ...
+def window_join(
+    left: Tabular | Sequence[Tabular], right: Tabular | Sequence[Tabular], **options: Unpack[JoinOptions]
+) -> pa.Table: ...
 
 
 def window_join(
@@ -99,6 +125,15 @@ def window_join(
     -------
     A Spark DataFrame for Spark DataFrames, an Arrow table for tables, a `JoinedStream` (an iterator of Arrow batches)
     if a side is a stream: the left columns, the right columns, and `pair_time`, the time of the pair's later tuple.
+
+    Examples
+    --------
+    >>> import counterflow as cf, pyarrow as pa
+    >>> ships = pa.table({"ts": [1, 2, 3], "x": [10, 20, 30]})
+    >>> radar = pa.table({"ts": [2, 3, 9], "a": [11, 28, 31]})
+    >>> pairs = cf.window_join(ships, radar, where="abs(l.x - r.a) <= 3", time="ts", window=5, ordered=True)
+    >>> pairs.select(["x", "a", "pair_time"]).to_pylist()
+    [{'x': 10, 'a': 11, 'pair_time': 2}, {'x': 30, 'a': 28, 'pair_time': 3}]
     """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
@@ -130,7 +165,23 @@ def explain(
     engine: Local | Spark | Simulated | None = None,
     show: bool = True,
 ) -> Explanation:
-    """Print how the same call of `window_join` would be executed, and return it. Reads no row."""
+    """Print how the same call of `window_join` would be executed, and return it. Reads no row.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"ts": [1], "x": [10]}), pa.table({"ts": [2], "a": [15]})
+    >>> options = dict(where="abs(l.x - r.a) <= 3", time="ts", window=(90, 1), engine=cf.Local("dpjoin", workers=4))
+    >>> explanation = cf.explain(left, right, **options)
+    window join, inner
+      where  abs(l.x - r.a) <= 3
+      bands          -3 <= l.x - r.a <= 3
+      left           time ts, window <= 90, found by band on l.x
+      right          time ts, window <= 1, found by band on r.a
+      compiled       all of it
+      engine         in process, algorithm dpjoin, layout 4x1
+      layout         4x1
+      because        least latency by DP-Join's Expression 6: rows in the windows 90 : 1, rates 1 : 1 by the ...
+      output         ts: int64, x: int64, ts_right: int64, a: int64, pair_time: int64
+    """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
@@ -138,17 +189,33 @@ def explain(
         local = _local_engine(engine)
         streaming = is_stream(left) or is_stream(right)
         _for_streams(local) if streaming else _check_for_tables(local)
-        schemas = _schema(left, "left", streaming), _schema(right, "right", streaming)
-        spec: JoinSpec = build_spec(*schemas, streaming=streaming, **options)
-        explanation = Explanation(spec, engine=f"in process, {local.described}")
+        explanation = (_explain_streams if streaming else _explain_tables)(left, right, options, local)
     if show:
         print(explanation)
     return explanation
 
 
-def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
-    if not streaming:
-        return side_table(data, side).schema
+def _explain_tables(left: Any, right: Any, options: dict[str, Any], engine: Local | Simulated) -> Explanation:
+    left_table, right_table = side_table(left, "left"), side_table(right, "right")
+    spec = build_spec(left_table.schema, right_table.schema, **options)
+    return _explained(spec, engine, (len(left_table), len(right_table)))
+
+
+def _explain_streams(left: Any, right: Any, options: dict[str, Any], engine: Local | Simulated) -> Explanation:
+    return _explained(build_spec(_schema(left, "left"), _schema(right, "right"), streaming=True, **options), engine)
+
+
+def _explained(spec: JoinSpec, engine: Local | Simulated, table_rows: tuple[int, int] | None = None) -> Explanation:
+    asked, details = engine.local if isinstance(engine, Simulated) else engine, {}
+    if asked.protocol and asked.protocol.matrix:
+        (rows, columns), because = choose_layout(asked, spec, table_rows)
+        details = {"layout": f"{rows}x{columns}", "because": because}
+    local = lay_out(asked, spec, table_rows)
+    described = engine.describe(local) if isinstance(engine, Simulated) else local.described
+    return Explanation(spec, engine=f"in process, {described}", details=details)
+
+
+def _schema(data: Any, side: Side) -> pa.Schema:
     columns = open_side(data, side)[1]
     if columns.schema is None:
         raise InputError(f"the {side} stream's columns are known from its first batch on: name them with schema=")
@@ -156,7 +223,15 @@ def _schema(data: Any, side: Side, streaming: bool) -> pa.Schema:
 
 
 def query_metrics(query: Any) -> dict[str, Any]:
-    """Return what a running Spark query has read, joined, dropped late and holds, and how far behind it is."""
+    """Return what a running Spark query has read, joined, dropped late and holds, and how far behind it is.
+
+    It needs a running query:
+
+    >>> import counterflow as cf
+    >>> query = pairs.writeStream.format("noop").start()  # doctest: +SKIP
+    >>> cf.query_metrics(query)["late_left"]  # doctest: +SKIP
+    0
+    """
     from counterflow.engines.spark.query.metrics import query_metrics as metrics
 
     return metrics(query)

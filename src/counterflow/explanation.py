@@ -15,13 +15,27 @@ from counterflow.windows.compiled.predicate_source import compile_predicate
 
 @dataclass(frozen=True)
 class Explanation:
-    """Use `str()` for people and `to_dict()` for programs."""
+    """What `cf.explain` returns: use `str()` for people and `to_dict()` for programs.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> table = pa.table({"ts": [1], "k": [1]})
+    >>> str(cf.explain(table, table, where="l.k = r.k", time="ts", window=5, show=False)).splitlines()[1:3]
+    ['  where  l.k = r.k', '  equalities     l.k = r.k']
+    """
 
     spec: JoinSpec
     engine: str
     details: dict[str, str] = field(default_factory=dict)  # what the engine adds: layout, state, ...
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the same as plain values.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> table = pa.table({"ts": [1], "k": [1], "x": [10]})
+        >>> found = cf.explain(table, table, where="l.k = r.k AND l.x < r.x", time="ts", window=5, show=False)
+        >>> found.to_dict()["equalities"], found.to_dict()["access_path"]
+        (['l.k = r.k'], {'left': 'hash on l.k', 'right': 'hash on r.k'})
+        """
         spec, parts = self.spec, self.spec.parts
         return {
             "where": spec.where,

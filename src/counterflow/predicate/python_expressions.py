@@ -17,7 +17,12 @@ from counterflow.errors import PredicateError
 
 
 class Expr:
-    """A SQL expression under construction. Use `&`, `|`, `~` for AND, OR, NOT."""
+    """A SQL expression under construction. Use `&`, `|`, `~` for AND, OR, NOT.
+
+    >>> import counterflow as cf
+    >>> print((cf.left.x + 1 < cf.right.a) | ~(cf.left.k == cf.right.k))
+    ((l.x + 1) < r.a) OR (NOT (l.k = r.k))
+    """
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -106,30 +111,77 @@ class Expr:
         return Expr(exp.Not(this=_operand(self)))
 
     def abs(self) -> Expr:
+        """Return the absolute value.
+
+        >>> import counterflow as cf
+        >>> print((cf.left.x - cf.right.a).abs() <= 3)
+        ABS(l.x - r.a) <= 3
+        """
         return function("abs", self)
 
     def between(self, low: object, high: object) -> Expr:
+        """Return the condition that it lies between the two, both included.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.x.between(cf.right.low, cf.right.high))
+        l.x BETWEEN r.low AND r.high
+        """
         return Expr(exp.Between(this=_operand(self), low=_operand(low), high=_operand(high)))
 
     def isin(self, *values: object) -> Expr:
-        """Return the condition that it is one of the values, given one by one or as one list."""
+        """Return the condition that it is one of the values, given one by one or as one list.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.kind.isin("cargo", "tanker"))
+        l.kind IN ('cargo', 'tanker')
+        """
         if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
             values = tuple(values[0])
         return Expr(exp.In(this=_operand(self), expressions=[to_expr(v)._node for v in values]))
 
     def is_null(self) -> Expr:
+        """Return the condition that it is NULL.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.x.is_null())
+        l.x IS NULL
+        """
         return Expr(exp.Is(this=_operand(self), expression=exp.Null()))
 
     def is_not_null(self) -> Expr:
+        """Return the condition that it is not NULL.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.x.is_not_null())
+        NOT (l.x IS NULL)
+        """
         return ~self.is_null()
 
     def eq_null_safe(self, other: object) -> Expr:
+        """Return the condition that both are equal, or both NULL.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.k.eq_null_safe(cf.right.k))
+        l.k IS NOT DISTINCT FROM r.k
+        """
         return self._binary(exp.NullSafeEQ, other)
 
     def like(self, pattern: object) -> Expr:
+        """Return the condition that a text has a pattern's form: `%` is any text, `_` any character.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.name.like("MS %"))
+        l.name LIKE 'MS %'
+        """
         return self._binary(exp.Like, pattern)
 
     def cast(self, type_: str) -> Expr:
+        """Return it as another SQL type.
+
+        >>> import counterflow as cf
+        >>> print(cf.left.x.cast("DOUBLE") / 2)
+        CAST(l.x AS DOUBLE) / 2
+        """
         try:
             return Expr(exp.cast(self._node.copy(), type_, dialect="spark"))
         except (ValueError, SqlglotError) as error:
@@ -175,14 +227,24 @@ def to_expr(value: object) -> Expr:
 
 
 def function(name: str, *args: object) -> Expr:
-    """Call a SQL function: `cf.function("levenshtein", cf.left.name, cf.right.name) <= 2`."""
+    """Call a SQL function.
+
+    >>> import counterflow as cf
+    >>> print(cf.function("levenshtein", cf.left.name, cf.right.name) <= 2)
+    LEVENSHTEIN(l.name, r.name) <= 2
+    """
     if not isinstance(name, str):
         raise PredicateError(f"function({name!r}, ...): the first argument is the function's name, a text")
     return Expr(exp.Anonymous(this=name, expressions=[to_expr(a)._node.copy() for a in args]))
 
 
 class SideColumns:
-    """`cf.left` and `cf.right`: `cf.left.x`, or `cf.left["a b"]` where the name is not an identifier."""
+    """`cf.left` and `cf.right`: `cf.left.x`, or `cf.left["a b"]` where the name is not an identifier.
+
+    >>> import counterflow as cf
+    >>> print((cf.left.x < cf.right["a b"]) & (cf.left.k == cf.right.k))
+    (l.x < r.`a b`) AND (l.k = r.k)
+    """
 
     def __init__(self, qualifier: str) -> None:
         self._qualifier = qualifier
@@ -203,7 +265,12 @@ right = SideColumns("r")
 
 
 def band(left_column: str | Expr, right_column: str | Expr, width: object) -> Expr:
-    """Return the condition that the two differ by at most `width`: `abs(left - right) <= width`."""
+    """Return the condition that the two differ by at most `width`: `abs(left - right) <= width`.
+
+    >>> import counterflow as cf
+    >>> print(cf.band("x", "a", 10))
+    ABS(l.x - r.a) <= 10
+    """
     a = left_column if isinstance(left_column, Expr) else left[left_column]
     b = right_column if isinstance(right_column, Expr) else right[right_column]
     if isinstance(width, dt.timedelta) or not isinstance(width, (int, float, Decimal)):

@@ -46,9 +46,13 @@ class Wire:
 
 
 class Machine:
-    """The words `m` and everything that they point to."""
+    """The words `m` and everything that they point to.
 
-    def __init__(self, predicate: Expression, parts: Split, design: Design) -> None:
+    Memory lies near the thread that touches it first (handshake join, Section 5.1). With `touched=False` each node's
+    own thread calls `touch` before its first step.
+    """
+
+    def __init__(self, predicate: Expression, parts: Split, design: Design, touched: bool = True) -> None:
         self.design, self.step = design, design.protocol.step
         self._banding, self._banded = threading.Lock(), [False, False]
         self.predicates = tuple(
@@ -72,6 +76,8 @@ class Machine:
         self.segments: dict[int, Segment] = {}
         self._make_segments()
         self.publish_incoming()
+        for k in range(design.nodes if touched else 0):
+            self.touch(k)
 
     # --- words
 
@@ -213,6 +219,11 @@ class Machine:
                 self.segments[at] = Segment(self, at, w.RIGHT, 1, 0, 2 * design.in_flight, indexed, None)
         if protocol.readers_keep_rows:
             self._note_readers()
+
+    def touch(self, k: int) -> None:
+        """Make what is written at once of node k's part of the windows; rings are touched when rows are stored."""
+        for at in self.segments_of(k):
+            self.segments[at].touch()
 
     def _note_readers(self) -> None:
         """Let the owner of a ring know the other nodes that read it: they are equally far apart."""

@@ -85,7 +85,6 @@ class Segment:
             )
         if self.indexed:
             self._point(w.SEGMENT_BANDS, self.bands)
-            self._make_index()
         m[at + w.SEGMENT_CAPACITY] = self.capacity if self.indexed or shares is None else UNLIMITED
 
     def _point(self, word: int, array: Array) -> None:
@@ -115,7 +114,7 @@ class Segment:
     # --- the ring
 
     def _make_ring(self, capacity: int) -> None:
-        """Make a ring: empty, or with the rows of the one before."""
+        """Make a ring: empty, and then untouched until its node stores; or with the rows of the one before."""
         m, at, shape = self.machine.m, self.at, self.kernels.shape
         ring: list[Array] = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         if self.indexed:
@@ -149,6 +148,11 @@ class Segment:
         self.machine.m[self.at + w.SEGMENT_CAPACITY] = self.capacity
 
     # --- the index
+
+    def touch(self) -> None:
+        """Make the index, whose memory is written at once, before the node's first step."""
+        if self.indexed and not len(self.heads):
+            self._make_index()
 
     def _make_index(self) -> None:
         """Make an index over the rows that are there."""

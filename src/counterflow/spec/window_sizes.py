@@ -38,6 +38,11 @@ def window(size: Any = None, *, before: Any = None, after: Any = None, closed: b
     """Return a window of `size` both ways, or from `before` to `after` as seen from the left tuple.
 
     A bound that is not given is zero. `closed=False` leaves out tuples exactly at the bound.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"t": [10], "x": [1]}), pa.table({"t": [6, 8, 12], "y": [1, 1, 1]})
+    >>> cf.window_join(left, right, where="l.x = r.y", time="t", window=cf.window(before=3))["t_right"].to_pylist()
+    [8]
     """
     if not isinstance(closed, bool):
         raise WindowError(f"window(closed={closed!r}): use True or False")
@@ -51,7 +56,13 @@ def window(size: Any = None, *, before: Any = None, after: Any = None, closed: b
 
 
 def rows(n: int) -> Rows:
-    """Return a window of the last `n` rows."""
+    """Return a window of the last `n` rows.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"t": [5], "x": [1]}), pa.table({"t": [1, 2, 3], "y": [1, 1, 1]})
+    >>> cf.window_join(left, right, where="l.x = r.y", time="t", window=cf.rows(2))["t_right"].to_pylist()
+    [2, 3]
+    """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= INT64_MAX:
         raise WindowError(f"rows({shown(n)}): the number of rows must be a positive integer of at most 64 bits")
     return Rows(n)

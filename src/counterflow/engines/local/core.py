@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from counterflow.engines.local.input.intake import Bell
+from counterflow.engines.local.matrix import lay_out
 from counterflow.engines.local.options import Local
 from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
@@ -93,7 +94,7 @@ def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0
         return SequentialCore(spec, pairs_max=engine.buffer_rows)
     from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed
 
-    return parallel_core(spec, engine, expected_rows)
+    return parallel_core(spec, lay_out(engine, spec), expected_rows)
 
 
 class SequentialCore:

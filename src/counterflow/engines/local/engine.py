@@ -18,6 +18,7 @@ from counterflow.cores import start_thread
 from counterflow.engines.local.checkpoint import CheckpointFolder
 from counterflow.engines.local.core import make_core
 from counterflow.engines.local.input.sources import open_side
+from counterflow.engines.local.matrix import lay_out, rows_of
 from counterflow.engines.local.options import Local, Progress
 from counterflow.engines.local.order import sorting
 from counterflow.engines.local.output.joined import JoinedStream
@@ -82,7 +83,7 @@ def join_tables(
 def _find_pairs(spec: JoinSpec, stamped: StampedTables, engine: Local) -> tuple[Array, Array]:
     """Drive the tuples, in order and in batches, through Kang's procedure; or through the algorithm asked for."""
     if engine.driven:
-        return _find_pairs_by_core(spec, stamped, engine)
+        return _find_pairs_by_core(spec, stamped, lay_out(engine, spec, rows_of(stamped)))
     left_rows, right_rows = (rows + min(engine.batch_rows, stamped.total) for rows in stamped.window_rows())
     large = stamped.total >= COMPILE_AFTER
     join = TwoWindows(

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isqrt
 from typing import TYPE_CHECKING
 
 from counterflow.cores import usable_cores
 from counterflow.errors import OptionError
+from counterflow.plan.model import Load, least_latency
 from counterflow.protocols.registry import NAMES, protocol
 from counterflow.suggest import did_you_mean
 
@@ -35,7 +35,8 @@ class Local:
     `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
     compiled once enough rows have come; large tables are searched on all cores, unless `workers=1`. `layout` is
-    DP-Join's, as in '2x3': the left window in 2 parts, the right one in 3. `access='scan'` compares each tuple with
+    DP-Join's, as in '2x3': the left window in 2 parts, the right one in 3; if none is given, the one of least latency
+    for the windows, as `cf.explain` shows. `access='scan'` compares each tuple with
     the whole window, as the papers do, where an index could help; `access='merge'` is the merge join of sorted basic
     blocks (handshake join's first report), for predicates with a band; `access='index'` refuses a predicate that can
     have none. They are for any algorithm but 'auto', and so is `waiting`.
@@ -53,6 +54,14 @@ class Local:
     nobody takes in time are dropped); all that is dropped is counted. `late_rows`: how many of the last late rows of
     each side are kept to be read. `checkpoint`: a folder that makes the join durable: `joined.checkpoint()` writes its
     state there, and the same join with the same folder goes on from it. Its results come in order.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> left, right = pa.table({"t": [1, 2], "x": [5, 6]}), pa.table({"t": [2, 3], "y": [6, 5]})
+    >>> pairs = cf.window_join(left, right, where="l.x = r.y", time="t", window=9, engine=cf.Local(batch_rows=1))
+    >>> len(pairs)
+    2
+    >>> cf.Local("dpjoin", workers=6).described
+    'algorithm dpjoin, 6 workers'
     """
 
     algorithm: str = "auto"
@@ -157,7 +166,7 @@ class Local:
         """The algorithm and its nodes, in a few words."""
         if self.sequential:
             return "algorithm kang"
-        if self.protocol and self.protocol.matrix:
+        if self.layout is not None:
             return f"algorithm {self.algorithm}, layout {self.matrix[0]}x{self.matrix[1]}"
         return f"algorithm {self.algorithm}, {self.nodes} workers"
 
@@ -172,14 +181,13 @@ class Local:
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """DP-Join's layout: as asked for, or as square as the workers allow."""
+        """DP-Join's layout: as asked for, or as square as the workers allow. `lay_out` knows a join's windows."""
         if self.layout is not None:
             given = self.layout.lower().split("x")
             return int(given[0]), int(given[1])
         if not (self.protocol and self.protocol.matrix):
             return 1, 1
-        rows = next(m for m in range(isqrt(self.nodes), 0, -1) if self.nodes % m == 0)
-        return rows, self.nodes // rows
+        return least_latency(self.nodes, Load(1, 1, 1, 1))
 
 
 def _default(option: str) -> object:

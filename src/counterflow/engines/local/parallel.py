@@ -60,10 +60,11 @@ class NodesCore:
     takes_any_order = False  # a protocol's feed merges the sides by their stamps
     patient = True
     compiled, compiling = True, False  # it was, before it began
+    threaded = False  # whether each node's own thread touches its memory first
 
     def __init__(self, spec: JoinSpec, design: Design) -> None:
         self.spec, self.design = spec, design
-        self.machine = Machine(spec.predicate, spec.parts, design)
+        self.machine = Machine(spec.predicate, spec.parts, design, touched=not self.threaded)
         self.feeder = Feed(self.machine)
         self.unsure = UnsurePairs(spec) if self.machine.may_be_unsure else None
         self._out = np.empty(COLLECTED_MAX * w.RESULT_WORDS, np.int64)
@@ -153,6 +154,8 @@ class NodesCore:
 class ParallelCore(NodesCore):
     """The nodes each have a thread, and run without the GIL."""
 
+    threaded = True
+
     def __init__(self, spec: JoinSpec, design: Design, pin: bool = True) -> None:
         super().__init__(spec, design)
         self._threads: list[threading.Thread] = []
@@ -170,6 +173,7 @@ class ParallelCore(NodesCore):
         try:
             if pin:
                 pin_thread(k)
+            self.machine.touch(k)
             run = threads.runner(self.machine.step)
             while run(self.machine.m, k) == w.NEEDS:
                 self.machine.attend(k)

@@ -17,6 +17,11 @@ class Simulated:
     """Join two tables by the nodes of an algorithm, which move one at a time, in an order that the seed decides.
 
     The results are those of every other engine. It is slow: for tests, and to see a run again.
+
+    >>> import counterflow as cf
+    >>> engine = cf.Simulated("scalejoin", nodes=3, seed=7)  # for cf.window_join(left, right, ..., engine=engine)
+    >>> engine.described
+    'simulated, algorithm scalejoin, 3 workers, seed 7'
     """
 
     algorithm: str = "llhj"
@@ -42,4 +47,8 @@ class Simulated:
 
     @property
     def described(self) -> str:
-        return f"simulated, {self.local.described}, seed {self.seed}"
+        return self.describe(self.local)
+
+    def describe(self, local: Local) -> str:
+        """Return the algorithm, its nodes and the seed in a few words; `local` may have a layout for a join."""
+        return f"simulated, {local.described}, seed {self.seed}"

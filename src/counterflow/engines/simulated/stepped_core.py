@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.local.engine import join_tables
+from counterflow.engines.local.matrix import lay_out, rows_of
 from counterflow.engines.local.parallel import NodesCore
 from counterflow.engines.local.stamps import StampedTables
 from counterflow.engines.simulated.options import Simulated
@@ -60,7 +62,9 @@ class SeededCore(SteppedCore):
 def join_simulated(spec: JoinSpec, left: pa.Table, right: pa.Table, engine: Simulated) -> pa.Table:
     def find_pairs(spec: JoinSpec, arrivals: StampedTables, _: object) -> tuple[Array, Array]:
         chance = random.Random(engine.seed)
-        core = SeededCore(spec, _design(spec, engine, arrivals.window_rows(), chance), chance)
+        design = _design(spec, engine, arrivals.window_rows(), chance)
+        layout = lay_out(engine.local, spec, rows_of(arrivals)).matrix
+        core = SeededCore(spec, replace(design, layout=layout), chance)
         at = 0
         while at < arrivals.total:
             end = min(at + chance.randint(1, FED_MAX), arrivals.total)
@@ -84,7 +88,6 @@ def _design(spec: JoinSpec, engine: Simulated, window_rows: tuple[int, int], cha
     return Design(
         local.algorithm,
         local.nodes,
-        layout=local.matrix,
         batch_rows=chance.choice(SMALL),
         in_flight=chance.choice(IN_FLIGHT),
         outbox_rows=chance.choice(IN_FLIGHT),

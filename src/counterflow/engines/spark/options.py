@@ -24,6 +24,12 @@ class Spark:
     'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
     `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
     with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
+
+    >>> import counterflow as cf
+    >>> engine = cf.Spark(layout="2x3", null_times="drop")  # for cf.window_join(..., engine=engine)
+    >>> cf.Spark(layout="2 by 3")
+    Traceback (most recent call last):
+    counterflow.errors.OptionError: layout='2 by 3': use 'auto', ...
     """
 
     layout: str = "auto"

@@ -66,7 +66,7 @@ class MeasuredJoin:
             ordered_output=ordered,  # as through the public call: by a second gate, where there is one
             expected_rows=(window + 2 * batch, window + 2 * batch),
         )
-        machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design)
+        machine = Machine(inputs.spec.predicate, inputs.spec.parts, self.design, touched=False)
         self.replay = Replay(machine, *self.arrivals.stamped(), self.arrivals.warm, rate, ordered)
 
     def take(self) -> Row:

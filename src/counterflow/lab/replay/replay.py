@@ -146,9 +146,7 @@ class Replay:
         self.watch = new_watch(shelved, loaded.totals, due, self.clock, warm)
         self.work = crew_member(machine.step)
         self.error: BaseException | None = None
-        for segment in machine.segments.values():
-            for array in (*segment.ring, *segment.stamps, segment.heads, segment.records):
-                touch(array)
+        self.touched = False
         for array in (self.watch.places, self.watch.out):
             touch(array)
 
@@ -159,6 +157,7 @@ class Replay:
             if self.rests:
                 self._await_rest()
                 self.m[w.HEADER_STOP] = 1
+        self.touched = True
         end_quiet(self.machine)
 
     def run(self) -> dict[str, Any]:
@@ -209,11 +208,21 @@ class Replay:
     def _work(self, number: int, threads: int) -> None:
         try:
             pin_thread(number)
+            if not self.touched:
+                self._touch(range(number, self.machine.design.nodes, threads))
             while (node := self.work(self.m, number, threads, self.drive, self.watch)) != ALL_DONE:
                 self.machine.attend(node)
         except BaseException as error:
             self.error = error
             self.m[w.HEADER_STOP] = 1
+
+    def _touch(self, nodes: range) -> None:
+        """Touch the windows' memory in the thread that steps these nodes: only it writes there, so none waits."""
+        for segment in (self.machine.segments[at] for k in nodes for at in self.machine.segments_of(k)):
+            segment.touch()
+            own = (*segment.ring, *segment.stamps) if segment.shares is None else ()
+            for array in (*own, segment.heads, segment.records):
+                touch(array)
 
     def _comparisons(self) -> Array:
         return np.array([self.m[node + w.NODE_COMPARISONS] for node in self.machine.nodes])

@@ -26,7 +26,17 @@ class Door(Protocol):
 
 
 class PushedStream:
-    """A stream that rows are pushed to, once it is a side of a join; see `stream`. Any thread may push."""
+    """A stream that rows are pushed to, once it is a side of a join; see `stream`. Any thread may push.
+
+    >>> import counterflow as cf, pyarrow as pa
+    >>> schema = pa.schema({"t": pa.int64(), "x": pa.int64()})
+    >>> ships, radar = cf.stream(schema=schema), cf.stream(schema=schema)
+    >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10)
+    >>> ships.push({"t": 1, "x": 5}), radar.push({"t": 2, "x": 5})
+    (True, True)
+    >>> joined.poll(timeout=10).to_pylist()
+    [{'t': 1, 'x': 5, 't_right': 2, 'x_right': 5, 'pair_time': 2}]
+    """
 
     def __init__(self, schema: pa.Schema, delay: Any, timeout: float | None) -> None:
         self.schema, self.delay, self.timeout = schema, delay, timeout
@@ -44,6 +54,16 @@ class PushedStream:
         Returns True when the join has taken them, all of them. While its buffers are full it waits, at most `timeout`
         seconds if that is given; or, with `overflow='drop_newest'`, drops them, counts them and returns False. Rows
         that do not fit the schema are an error, and none of them is taken.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> ships, radar = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))
+        >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10)
+        >>> ships.push([{"t": 1, "x": 5}, {"t": 4, "x": 6}])
+        True
+        >>> ships.push({"t": 5, "y": 6})
+        Traceback (most recent call last):
+        counterflow.errors.ColumnError: the left stream: item 1 (dict): row 2 has no key 'x', and a key 'y' that ...
+        >>> joined.close()
         """
         if timeout is not None and (
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0
@@ -59,7 +79,19 @@ class PushedStream:
         return taken
 
     async def apush(self, rows: Any) -> bool:
-        """Like `push`, without blocking the event loop. If it is cancelled, nothing was taken."""
+        """Push like `push`, without blocking the event loop. If it is cancelled, nothing was taken.
+
+        >>> import asyncio, counterflow as cf, pyarrow as pa
+        >>> ships, radar = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))
+        >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10)
+        >>> async def run():
+        ...     await ships.apush({"t": 1, "x": 5})
+        ...     await radar.apush({"t": 2, "x": 5})
+        ...     ships.close(), radar.close()
+        ...     return [batch.num_rows async for batch in joined]
+        >>> asyncio.run(run())
+        [1]
+        """
         import asyncio  # takes its time
 
         door, pause = self._opened(), FIRST_PAUSE_S
@@ -70,11 +102,31 @@ class PushedStream:
         return taken
 
     def advance(self, time: dt.datetime | int) -> None:
-        """Say that no row with a time up to and including this one will be pushed: a watermark."""
+        """Say that no row with a time up to and including this one will be pushed: a watermark.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> ships, radar = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))
+        >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10, how="left")
+        >>> ships.push({"t": 1, "x": 5})
+        True
+        >>> ships.advance(20), radar.advance(20)  # the window of the ship is over
+        (None, None)
+        >>> joined.poll(timeout=10).to_pylist()
+        [{'t': 1, 'x': 5, 't_right': None, 'x_right': None, 'pair_time': 1}]
+        """
         self._opened().advance(watermark(time))
 
     def close(self) -> None:
-        """Say that no more rows come. Closing it again does nothing."""
+        """Say that no more rows come. Closing it again does nothing.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> ships, radar = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))
+        >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10)
+        >>> ships.close(), radar.close()
+        (None, None)
+        >>> list(joined)
+        []
+        """
         self._opened().end()
 
     def _opened(self) -> Door:

@@ -19,7 +19,12 @@ TIMEOUT_MAX = 366 * 86_400.0
 
 @dataclass(frozen=True)
 class Stream:
-    """One physical stream; see `stream`."""
+    """One physical stream; see `stream`.
+
+    >>> import counterflow as cf
+    >>> cf.stream([[{"t": 1, "x": 5}]], delay=3).delay
+    3
+    """
 
     batches: Any
     delay: Any = None

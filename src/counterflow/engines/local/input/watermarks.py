@@ -23,7 +23,12 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Punctuation:
-    """An item of a joined stream: no result with a `pair_time` up to and including `time` comes after it."""
+    """An item of a joined stream: no result with a `pair_time` up to and including `time` comes after it.
+
+    >>> import counterflow as cf
+    >>> cf.Punctuation(5) == cf.Punctuation(time=5)
+    True
+    """
 
     time: Any
 
@@ -32,6 +37,12 @@ def watermark(time: dt.datetime | int) -> Watermark:
     """Return an item of a stream that says: no row with a time up to and including `time` comes after this.
 
     It keeps a join going while a source is idle. `time` is a datetime, or an integer in the time column's unit.
+
+    >>> import counterflow as cf
+    >>> left, right = [[{"t": 1, "x": 5}], cf.watermark(30)], [[{"t": 2, "x": 5}]]
+    >>> joined = cf.window_join(cf.stream(left), cf.stream(right), where="l.x = r.x", time="t", window=10)
+    >>> [row["pair_time"] for row in joined.rows()]
+    [2]
     """
     if hasattr(time, "item"):  # numpy's integers and times
         time = time.item()

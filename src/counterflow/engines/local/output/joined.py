@@ -29,6 +29,12 @@ class JoinedStream:
     Closing it, or forgetting it, ends its threads and closes sources that are generators; so does an error, which is
     raised as itself, and an interrupt. It is a context manager and exports an Arrow stream. One thread at a time
     iterates; `close`, `late` and `metrics` may be called from any.
+
+    >>> import counterflow as cf
+    >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+    >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+    >>> [batch.to_pylist() for batch in joined]
+    [[{'t': 1, 'x': 5, 't_right': 2, 'x_right': 5, 'pair_time': 2}]]
     """
 
     def __init__(self, join: StreamJoin) -> None:
@@ -53,7 +59,14 @@ class JoinedStream:
                 return item
 
     def poll(self, timeout: float = 0.0) -> pa.RecordBatch | None:
-        """Return the next batch of results, or None if there is none within `timeout` seconds; `ended` says why."""
+        """Return the next batch of results, or None if there is none within `timeout` seconds; `ended` says why.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.poll(timeout=10).num_rows, joined.poll(timeout=10)
+        (1, None)
+        """
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
             raise OptionError(f"poll(timeout={timeout!r}): give seconds, zero or more")
         deadline = time.monotonic() + timeout
@@ -67,11 +80,25 @@ class JoinedStream:
 
     @property
     def ended(self) -> bool:
-        """Whether there are no more results: all was handed out, or it was closed."""
+        """Whether there are no more results: all was handed out, or it was closed.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.ended, len(list(joined)), joined.ended
+        (False, 1, True)
+        """
         return self._ended or self._join.intake.stopped
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the results as dicts, row by row."""
+        """Yield the results as dicts, row by row.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> next(joined.rows())
+        {'t': 1, 'x': 5, 't_right': 2, 'x_right': 5, 'pair_time': 2}
+        """
         for batch in self:
             yield from batch.to_pylist()
 
@@ -111,7 +138,21 @@ class JoinedStream:
                     self._fetched.append(item)
 
     def punctuated(self) -> Iterator[pa.RecordBatch | Punctuation]:
-        """Yield the batches, and `cf.Punctuation(time)` between them: no result with a pair_time <= time follows it."""
+        """Yield the batches, and `cf.Punctuation(time)` between them: no result with a pair_time <= time follows it.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> left, right = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> left.push({"t": 1, "x": 5}), right.push({"t": 2, "x": 5}), left.advance(20), right.advance(20)
+        (True, True, None, None)
+        >>> found = 0
+        >>> for item in joined.punctuated():
+        ...     if item == cf.Punctuation(20):
+        ...         break
+        ...     found += item.num_rows if isinstance(item, pa.RecordBatch) else 0
+        >>> found
+        1
+        """
         self._join.punctuate()
         while True:
             try:
@@ -158,6 +199,21 @@ class JoinedStream:
 
         The same join with the same `cf.Local(checkpoint=folder)` goes on from there, in another process too. Call it
         in the thread that takes the results.
+
+        >>> import counterflow as cf, pyarrow as pa, tempfile
+        >>> rows = pa.table({"t": range(9), "x": range(9)})
+        >>> def join(folder):
+        ...     source = cf.stream(lambda position: rows.slice(position).to_batches(2), schema=rows.schema)
+        ...     engine = cf.Local(checkpoint=folder)
+        ...     return cf.window_join(source, source, where="l.x = r.x", time="t", window=3, engine=engine)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with join(folder) as joined:
+        ...         first = next(joined).num_rows
+        ...         joined.checkpoint() == first
+        ...     with join(folder) as joined:  # in the next process, too
+        ...         first + sum(batch.num_rows for batch in joined)
+        True
+        9
         """
         folder = self._join.folder
         if folder is None:
@@ -178,17 +234,38 @@ class JoinedStream:
 
     @property
     def positions(self) -> dict[Side, list[int]]:
-        """How many rows of each stream the last checkpoint has: where they begin when the join goes on from it."""
+        """How many rows of each stream the last checkpoint has: where they begin when the join goes on from it.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.positions
+        {'left': [0], 'right': [0]}
+        """
         return {side: list(rows) for side, rows in self._positions.items()}
 
     @property
     def output_position(self) -> int:
-        """How many results were handed out, those before the checkpoint that the join went on from included."""
+        """How many results were handed out, those before the checkpoint that the join went on from included.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> next(joined).num_rows, joined.output_position
+        (1, 1)
+        """
         return self._output_position
 
     @property
     def schema(self) -> pa.Schema:
-        """The result's columns; waits for the first batches if only they can tell (see `schema=` of `cf.stream`)."""
+        """The result's columns; waits for the first batches if only they can tell (see `schema=` of `cf.stream`).
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.schema.names
+        ['t', 'x', 't_right', 'x_right', 'pair_time']
+        """
         if self._join.spec is None:
             self._check_loop()
             self._join.check_process()
@@ -214,15 +291,40 @@ class JoinedStream:
 
     @property
     def known_schema(self) -> pa.Schema | None:
-        """The schema, if it is known without waiting."""
+        """The schema, if it is known without waiting.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.known_schema.names  # of streams that are lists; of generators it is None at first
+        ['t', 'x', 't_right', 'x_right', 'pair_time']
+        """
         return None if self._join.spec is None else self._join.spec.output_schema
 
     @property
     def ordered(self) -> bool:
+        """Whether results come in order.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10, ordered=True)
+        >>> joined.ordered
+        True
+        """
         return self._join.ordered
 
     def late(self, side: str) -> pa.Table:
-        """Return the last late rows of a side, at most `late_rows` of `cf.Local`; `metrics` has their number."""
+        """Return the last late rows of a side, at most `late_rows` of `cf.Local`; `metrics` has their number.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> schema = pa.schema({"t": pa.int64(), "x": pa.int64()})
+        >>> left, right = cf.stream(schema=schema, delay=0), cf.stream(schema=schema)
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> left.advance(8), right.advance(8), left.push({"t": 3, "x": 5}), left.close(), right.close()
+        (None, None, True, None, None)
+        >>> list(joined), joined.late("left").to_pylist()
+        ([], [{'t': 3, 'x': 5}])
+        """
         if side not in SIDES:
             raise OptionError(f"late({side!r}): 'left' or 'right'")
         return self._join.late(0 if side == "left" else 1)
@@ -231,17 +333,39 @@ class JoinedStream:
         """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark.
 
         `compiling`: with 'auto', whether it goes on with numpy, slower, while its predicate is being compiled.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> len(list(joined)), joined.metrics()["rows_left"], joined.metrics()["pairs"]
+        (1, 1, 1)
         """
         return self._join.metrics()
 
     def close(self) -> None:
-        """End it; the next result asked for is the end."""
+        """End it; the next result asked for is the end.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.close()
+        >>> list(joined)
+        []
+        """
         self._join.close()
         self._join.forget()
         self._forgotten.detach()  # it holds the join, which may hold an error, whose traceback holds us
 
     def stop(self) -> None:
-        """Like `close`, but do not wait for the threads."""
+        """End it like `close`, but do not wait for the threads.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10)
+        >>> joined.stop()
+        >>> joined.ended
+        True
+        """
         self._join.forget()
 
     def __enter__(self) -> JoinedStream:

@@ -74,7 +74,7 @@ def test_records(compiled, dtypes, moves, late, seed):
         kept.compiled = compiled
         assert "late" not in kept
         for known, rows in appended(kept, dtypes, moves, late, seed):
-            names = [name for name in known if name in kept]
+            names = tuple(name for name in known if name in kept)
             for name, picked in zip(names, kept.pick(rows, names), strict=True):
                 assert picked.to_pybytes() == known[name][rows].tobytes()
             for name in names if len(rows) else ():

@@ -146,6 +146,15 @@ class SequentialCore:
             self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
             self._tell()
 
+    def take_few(self, i: int, n: int, pairs: tuple[Array, Array]) -> None:
+        """Take the pairs of the next `n` tuples of one side, which were joined elsewhere (`windows.few_rows`)."""
+        with self._changed:
+            self._complete = (self._complete[0] + n * (i == 0), self._complete[1] + n * (i == 1))
+            if len(pairs[0]):
+                self._found.append(pairs)
+                self._pairs += len(pairs[0])
+                self._tell()
+
     def _add(self, pairs: StepPairs | tuple[Array, Array], count: int) -> bool:
         """Hand pairs over, when there is room for them; return False if it was closed."""
         with self._changed:
@@ -196,4 +205,5 @@ class SequentialCore:
 
     def _tell(self) -> None:
         self._news = True
-        self.bell.ring()
+        if self.patient:  # otherwise this is the thread that collects
+            self.bell.ring()

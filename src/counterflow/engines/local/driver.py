@@ -17,6 +17,7 @@ from counterflow.engines.local.input.intake import LINGER_SECONDS, End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, Due, Merging, SourceProgress
+from counterflow.engines.local.short_way import Few, ShortWay
 from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -35,7 +36,7 @@ class Snapshot:
     last: bool  # nothing more comes
 
 
-Handed: TypeAlias = Step | Mark | Snapshot
+Handed: TypeAlias = Step | Few | Mark | Snapshot
 
 
 class Inbox:
@@ -51,7 +52,7 @@ class Inbox:
 
     def put(self, step: Handed, patient: bool = True) -> bool:
         """Hand a step over, if `patient` when there is room for it; return False if the join was stopped."""
-        rows = len(step) if isinstance(step, Step) else 0
+        rows = len(step) if isinstance(step, Step) else len(step.times) if isinstance(step, Few) else 0
         with self._lock:
             if isinstance(step, Mark) and self._steps and isinstance(self._steps[-1], Mark):
                 self._steps.pop()  # the newer one says more
@@ -125,6 +126,7 @@ class Driver:
         )
         self.merging = Merging(spec, intake.sources, by_side)
         self.stamping = Stamping(spec, self.step_rows, by_side)
+        self._short_way = ShortWay.of(spec, self.merging, self.stamping, core)
         self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
         self.failure: BaseException | None = None
         self.failed_in_core = False
@@ -135,6 +137,7 @@ class Driver:
         self._expired = (0, 0)  # numbers before are met no more, as the core was told
         self._role = threading.Lock()  # of whoever drives
         self._begun, self._patient = False, True
+        self._all_joined = False  # whether all that came in this round took the short way
         self.done = False
         self.wanted = list(range(len(intake.sources)))  # the sources to read from
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
@@ -216,12 +219,16 @@ class Driver:
             return False
         if self._answered < self.intake.asked:
             self._give_snapshot()
-        while self.merging.live and rows < self.round_rows:
-            polled = self.intake.poll(self._wanted(), self.round_rows)
+        self._all_joined = True
+        while rows < self.round_rows:
+            polled = self.intake.poll(self.wanted, self.round_rows)
             if polled is None:
                 break
             rows += max(self.take(*polled), 1)
             del polled  # or it would be kept while the next one is waited for
+        if self._all_joined and rows:  # by the short way, and nothing else has come
+            self.frontier = self.merging.frontier
+            return True
         self._excuse_silent()
         self.join_due()
         return bool(self.merging.live) and not self.intake.stopped
@@ -301,6 +308,12 @@ class Driver:
     def take(self, rank: int, item: pa.RecordBatch | Watermark | End) -> int:
         """Take an item of a source in, and return how many rows it has."""
         source = self.merging.sources[rank]
+        if isinstance(item, pa.RecordBatch):
+            self._since_counted += item.num_rows
+            if self._short_way is not None and (few := self._short_way.take(source, item)) is not None:
+                self.inbox.put(few, patient=self._patient)
+                return len(few.times)
+        self._all_joined = False
         if isinstance(item, Watermark):
             source.heartbeat(item)
             return 0
@@ -310,7 +323,6 @@ class Driver:
                 raise item.error
             source.live = False
             return 0
-        self._since_counted += item.num_rows
         late = self.merging.accept(rank, item)
         if late is not None:
             self.late[source.source.side].add(late)

@@ -262,6 +262,13 @@ class SourceProgress:
         self._reached = max(self._reached, time)
         self.frontier = max(self._reached, self._excused)
 
+    def plain_times(self, columns: list[pa.Array]) -> Array | None:
+        """Return the times among a batch's columns, if they need no conversion, no check and no copy."""
+        column = columns[self._column]
+        if not self._plain or column.null_count or not len(column):
+            return None
+        return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+
     def times(self, batch: pa.RecordBatch) -> Array:
         """Return the times of a batch's rows; a null is an error that names the source."""
         column = batch.column(self._column)
@@ -271,8 +278,8 @@ class SourceProgress:
                 f"{self.source.label}: time column '{self.side.time}' is null in row {row}: filter such rows out "
                 "before the join"
             )
-        if self._plain and len(column):
-            return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+        if (plain := self.plain_times(batch.columns)) is not None:
+            return plain
         try:
             return time_values(self.side, batch)
         except TimeError as error:
@@ -310,6 +317,15 @@ class SourceProgress:
                 return batch.take(pa.array(np.flatnonzero(late)))
         self.waiting.add(times, batch)
         return None
+
+    def pass_through(self, times: Array) -> bool:
+        """Take rows in that need not wait for any others; False, and nothing is done, if they are not in order."""
+        if len(self.waiting) or times[0] < self.frontier or (len(times) > 1 and (times[1:] < times[:-1]).any()):
+            return False
+        self.newest = int(times[-1])
+        self._reach(self.newest)
+        self.rows += len(times)
+        return True
 
     def heartbeat(self, watermark: Watermark) -> None:
         """Move the frontier past a watermark."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -95,6 +95,23 @@ class _Side:
         self.ordinals += len(times)
         self.numbers += count
         return kept
+
+    @property
+    def all_have_numbers(self) -> bool:
+        return self._passed is None
+
+    def take_few(self, times: Array) -> int:
+        """Note tuples that have come, and that all pass; return the number of the first."""
+        first, n = self.numbers, len(times)
+        self._times.append({"time": times}, n)
+        self.ordinals += n
+        self.numbers += n
+        return first
+
+    @property
+    def known_times(self) -> tuple[Array, int]:
+        """The times that are kept, and the ordinal of the first."""
+        return self._times.live("time"), self._times.first
 
     def horizon(self, times: Any, arrived: Any) -> Any:
         """Return the oldest ordinals in this side's window when opposite tuples arrive."""
@@ -310,8 +327,7 @@ def _of_rows(stamped: Stamped, order: Array | slice) -> Stamped:
 # --- streams
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """What is certain once all pairs of the first `numbers` tuples are known.
 
     Further tuples have at least this `rank` and this `time`, and meet none before the `dead` ordinals and numbers.
@@ -366,9 +382,9 @@ class Stamping:
         stretch = self._stamper.stamp(self._given(0, due.left), self._given(1, due.right))
         self._unmarked += len(stretch)
         follows = next_times != (None, None)
-        if at_leisure and follows and self._unmarked < UNMARKED_ROWS_MAX and len(stretch) <= self.rows_max:
+        if at_leisure and follows and not self.is_due(0) and len(stretch) <= self.rows_max:
             numbers = self.mark.numbers[0] + len(stretch.left.tuples), self.mark.numbers[1] + len(stretch.right.tuples)
-            self.mark = replace(self.mark, numbers=numbers, rank=self.mark.rank + len(stretch))
+            self.mark = self.mark._replace(numbers=numbers, rank=self.mark.rank + len(stretch))
             yield Step(stretch.left, stretch.right, (rows[0], rows[1]), self.mark)
             return
         self._unmarked = 0
@@ -388,6 +404,27 @@ class Stamping:
             done = until
         for side in self.sides:
             side.forget()
+
+    @property
+    def all_have_numbers(self) -> bool:
+        """Whether all tuples until now have passed the one-sided conditions: then ordinals and numbers are the same."""
+        return self.sides[0].all_have_numbers and self.sides[1].all_have_numbers
+
+    def is_due(self, more: int) -> bool:
+        """Return whether it should be looked up what is dead, with this many tuples more."""
+        return self._unmarked + more >= UNMARKED_ROWS_MAX
+
+    def take_few(self, i: int, times: Array) -> tuple[int, Array, int]:
+        """Count tuples of one side that have come in order, and all pass.
+
+        Returns the number of the first, and the opposite tuples that are known: their times, from which number on.
+        """
+        n, (left, right) = len(times), self.mark.numbers
+        self._unmarked += n
+        self.mark = self.mark._replace(
+            numbers=(left + n, right) if i == 0 else (left, right + n), rank=self.mark.rank + n
+        )
+        return self.sides[i].take_few(times), *self.sides[1 - i].known_times
 
     def idle(self, next_times: tuple[int | None, int | None]) -> Mark | None:
         """Return a new mark if, with nothing due, it is known better what can follow; otherwise None."""

@@ -237,7 +237,7 @@ class StreamJoin:
             return core.collect(patience())
         found = core.collect(0.0)
         if found is None and driver.step_in():
-            found = core.collect(0.0)
+            return core.collect(0.0)
         if found is None and (timeout := patience()) > 0:
             with self.intake.consumer_waits(driver.wanted) as nothing_there:
                 if nothing_there or driver.driving:
@@ -363,7 +363,7 @@ class StreamJoin:
                 f"dropped_{side}": sum(self.intake.dropped[rank] for rank in ranks),
                 f"queued_rows_{side}": sum(self.intake.rows[rank] for rank in ranks),
                 f"waiting_rows_{side}": ahead + sum(len(source.waiting) for source in progress),
-                f"state_rows_{side}": 0 if results is None else len(results.rows[i].facts),
+                f"state_rows_{side}": 0 if results is None else len(results.rows[i].records),
             }
         found |= {
             "pairs": 0 if results is None else results.pairs,

@@ -5,6 +5,8 @@ Importing this module compiles it, or loads it from the cache.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from counterflow.jit import OPTIONS, inlined, njit
@@ -24,6 +26,19 @@ def first_from(times: Array, time: int) -> int:
         else:
             size = half
     return begin
+
+
+@inlined
+def within(time: int, before: int, after: int, known: Array) -> Any:
+    """Return the places in `known`, which is in order, from and up to which its times are near enough to `time`.
+
+    A reach of -1 leaves out the time itself, so that at the end of all times nothing is left.
+    """
+    if (before < 0 and time > MOST + before) or (after < 0 and time < LEAST - after):
+        return 0, 0
+    oldest = time - before if before < 0 or time >= LEAST + before else LEAST
+    newest = time + after if after < 0 or time <= MOST - after else MOST
+    return first_from(known, oldest), len(known) if newest == MOST else first_from(known, newest + 1)
 
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64[::1])", **OPTIONS)
@@ -59,16 +74,25 @@ def ordinals_between(
 ) -> None:
     """Find the opposite ordinals, from `low` up to `high`, that are at most `before` earlier or `after` later.
 
-    `known` are the opposite tuples' times from the ordinal `first` on; only the `arrived` ones count. A reach of -1
-    leaves out the time itself, so that at the end of all times nothing is left.
+    `known` are the opposite tuples' times from the ordinal `first` on; only the `arrived` ones count.
     """
     for i in range(len(times)):
-        time = times[i]
-        begin = end = first
-        if not ((before < 0 and time > MOST + before) or (after < 0 and time < LEAST - after)):
-            oldest = time - before if before < 0 or time >= LEAST + before else LEAST
-            newest = time + after if after < 0 or time <= MOST - after else MOST
-            begin = first + first_from(known, oldest)
-            end = first + (len(known) if newest == MOST else first_from(known, newest + 1))
-        high[i] = min(end, arrived[i])
-        low[i] = min(begin, high[i])
+        begin, end = within(times[i], before, after, known)
+        high[i] = min(first + end, arrived[i])
+        low[i] = min(first + begin, high[i])
+
+
+@njit("void(int64[::1], int64, int64, int64[::1], int64, int64, int64, int64, int64[::1], int64[::1])", **OPTIONS)
+def rows_within(
+    times: Array, before: int, after: int, known: Array, of: int,
+    offset: int, first: int, end: int, oldest: Array, newest: Array,
+) -> None:  # fmt: skip
+    """Find the first and the last row of a ring that are at most `before` earlier or `after` later.
+
+    `known` are the times of the tuples from number `of` on. The ring has the rows from `first` up to `end`; the number
+    of each is `offset` more.
+    """
+    for i in range(len(times)):
+        begin, after_last = within(times[i], before, after, known)
+        newest[i] = min(of + after_last - offset, end) - 1
+        oldest[i] = max(of + begin - offset, first)

@@ -52,16 +52,18 @@ class KeptRows:
         plain = ticks == pa.int64() or (pa.types.is_timestamp(ticks) and ticks.unit == "us")
         # A column that lies there as times do here is not written twice.
         self._time = f"value {time}" if plain and wanted[time] else "time"
+        self._known: tuple[str, ...] = ()  # the records' fields, and those that results want of them
+        self._wanted: tuple[str, ...] = ()
 
     @property
     def places(self) -> int:
         """The number of rows until now."""
-        return self.facts.next
+        return self.records.next
 
     @property
     def first(self) -> int:
         """The oldest place that is kept."""
-        return self.facts.first
+        return self.records.first
 
     def times(self, places: Array) -> Array:
         """Return the times of some rows."""
@@ -102,13 +104,24 @@ class KeptRows:
             if begin < len(saved):  # then all of a step's rows are among them
                 known = saved[begin : self._ordinals]
                 facts[name] = known if self.padded or rows.kept is None else known[rows.kept]
-        values = {"time": times} if self._time == "time" else {}
-        if self._ranked:
-            (facts if self.padded else values)["rank"] = rank
+        self._keep(times, batch.columns, {"rank": rank} if self._ranked and not self.padded else {})
+        if self._ranked and self.padded:
+            facts["rank"] = rank
+        if facts:
+            self.facts.append(facts, len(times))
+
+    def append_few(self, times: Array, columns: list[pa.Array]) -> None:
+        """Add rows that have a number each, and of which nothing else is to be known."""
+        self._ordinals += len(times)
+        self.numbers += len(times)
+        self._keep(times, columns, {})
+
+    def _keep(self, times: Array, columns: list[pa.Array], values: dict[str, Array]) -> None:
+        if self._time == "time":
+            values["time"] = times
         for column in self._columns:
-            column.append(batch.column(column.index), values, self.records)
+            column.append(columns[column.index], values, self.records)
         self.records.append(values, len(times))
-        self.facts.append(facts, len(times))
 
     def place_of(self, numbers: Array) -> Array:
         """Return the places of the rows that have these numbers."""
@@ -145,8 +158,11 @@ class KeptRows:
             if absent.all():
                 return [pa.nulls(len(places), column.type) for column in self._columns], None
             places = np.where(absent, self.first, places)
-        wanted = [self._time, *(name for column in self._columns for name in column.fields if name in self.records)]
-        picked = dict(zip(wanted, self.records.pick(places, wanted), strict=True))
+        if self._known != self.records.fields:
+            self._known = self.records.fields
+            own = (name for column in self._columns for name in column.fields)
+            self._wanted = tuple(dict.fromkeys(name for name in (self._time, *own) if name in self._known))
+        picked = dict(zip(self._wanted, self.records.pick(places, self._wanted), strict=True))
         times = np.frombuffer(picked[self._time], np.int64)
         columns = [column.take(places, absent, picked) for column in self._columns]
         return columns, times if absent is None else np.where(absent, BEGINNING, times)
@@ -175,10 +191,12 @@ class FixedColumn:
         """Do nothing: its values go with the records."""
 
     def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
-        null, data = either(_mask(picked, self._null), absent), picked[self._value]
+        data, valid = picked[self._value], None
         if self._is_bit:
             data = pa.py_buffer(np.packbits(np.frombuffer(data, bool), bitorder="little"))
-        return pa.Array.from_buffers(self.type, len(places), [_validity(null), data])
+        if absent is not None or self._null in picked:
+            valid = _validity(either(_mask(picked, self._null), absent))
+        return pa.Array.from_buffers(self.type, len(places), [valid, data])
 
 
 class TextColumn:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from counterflow.windows.vectors import Array
+from counterflow.windows.vectors import Array, contiguous
 
 CAPACITY_MIN = 1 << 10
 WORD = 8  # bytes
@@ -20,25 +20,30 @@ SPARSE = 8  # a ring that is so many times larger than what it holds is made sma
 
 
 class Records:
-    """Columns of equal length, as fields of records. A column that is new has zeros for the rows before it."""
+    """Columns of equal length, as fields of records.
+
+    A column that is new has zeros for the rows before it, and is given with all rows from then on.
+    """
 
     def __init__(self) -> None:
         self.first = self.next = 0  # the numbers of the oldest live row and of the row to come
         self.compiled: Any = None  # the module `picking`, once it is there
         self._ring = np.zeros(0, _record({}))
         self._address = 0
+        self.fields: tuple[str, ...] = ()
+        self._tables: dict[tuple[str, ...], tuple[Array, list[int]]] = {}  # for compiled code, by the fields it copies
 
     def __len__(self) -> int:
         return self.next - self.first
 
     def __contains__(self, column: str) -> bool:
-        return column in (self._ring.dtype.names or ())
+        return column in self.fields
 
     def append(self, columns: dict[str, Array], n: int) -> None:
         """Add `n` rows."""
         if not n:
             return
-        if columns.keys() - set(self._ring.dtype.names or ()) or not self._fits(n):
+        if len(columns) > len(self.fields) or not self._fits(n):
             self._make(columns, n)
         done = 0
         while done < n:  # twice, if they go round the ring's end
@@ -58,7 +63,7 @@ class Records:
 
     def _make(self, columns: dict[str, Array], n: int) -> None:
         """Make a ring with room for `n` more rows and for new columns, and move the live rows there."""
-        before, fields = self._ring, {name: self._ring.dtype[name] for name in self._ring.dtype.names or ()}
+        before, fields = self._ring, {name: self._ring.dtype[name] for name in self.fields}
         fields |= {name: values.dtype for name, values in columns.items() if name not in fields}
         capacity = CAPACITY_MIN
         while capacity < 2 * (len(self) + n):
@@ -66,6 +71,7 @@ class Records:
         record = _record(fields)
         memory = pa.allocate_buffer(capacity * record.itemsize)  # aligned: no small record lies in two cache lines
         self._ring, self._address = np.frombuffer(memory, record), memory.address
+        self.fields, self._tables = tuple(fields), {}
         if len(before):
             rows = np.arange(self.first, self.next)
             old, new = rows & (len(before) - 1), rows & (capacity - 1)
@@ -77,24 +83,26 @@ class Records:
             for name, values in columns.items():
                 self._ring[name][slot : slot + n] = values
             return
-        sources = [np.ascontiguousarray(values, self._ring.dtype[name]) for name, values in columns.items()]
-        fields = self._fields(columns, [source.ctypes.data for source in sources])
-        self.compiled.write_fields(self._address, self._width, slot, n, fields)
+        table, sizes = self._table(tuple(columns))
+        sources = [values if values.flags.c_contiguous else np.ascontiguousarray(values) for values in columns.values()]
+        assert all(source.itemsize == size for source, size in zip(sources, sizes, strict=True))
+        table[:, 2] = [source.__array_interface__["data"][0] for source in sources]
+        self.compiled.write_fields(self._address, self._width, slot, n, table)
 
-    def pick(self, rows: Array, names: list[str]) -> list[pa.Buffer]:
+    def pick(self, rows: Array, names: tuple[str, ...]) -> list[pa.Buffer]:
         """Return the values that these rows have in some columns."""
         if self.compiled is None:
             slots = rows & (len(self._ring) - 1)
             return [pa.py_buffer(np.ascontiguousarray(self._ring[name][slots])) for name in names]
-        picked = [pa.allocate_buffer(len(rows) * self._ring.dtype[name].itemsize) for name in names]
-        fields = self._fields(names, [buffer.address for buffer in picked])
-        places = np.ascontiguousarray(rows)
-        self.compiled.pick_fields(self._address, self._width, len(self._ring) - 1, places, fields)
+        table, sizes = self._table(names)
+        picked = [pa.allocate_buffer(len(rows) * size) for size in sizes]
+        table[:, 2] = [buffer.address for buffer in picked]
+        self.compiled.pick_fields(self._address, self._width, len(self._ring) - 1, contiguous(rows), table)
         return picked
 
     def get(self, name: str, rows: Array) -> Array:
         """Return a column's values of some rows."""
-        return np.frombuffer(self.pick(rows, [name])[0], self._ring.dtype[name])
+        return np.frombuffer(self.pick(rows, (name,))[0], self._ring.dtype[name])
 
     def at(self, name: str, row: int) -> int:
         return int(self._ring[name][row & (len(self._ring) - 1)])
@@ -103,11 +111,14 @@ class Records:
     def _width(self) -> int:
         return self._ring.dtype.itemsize // WORD
 
-    def _fields(self, names: Any, addresses: list[int]) -> Array:
-        """Return what compiled code needs to know of fields, and of the columns at these addresses."""
-        known = self._ring.dtype.fields or {}
-        found = [(known[name][1], known[name][0].itemsize, at) for name, at in zip(names, addresses, strict=True)]
-        return np.array(found, np.int64).reshape(-1, 3)
+    def _table(self, names: tuple[str, ...]) -> tuple[Array, list[int]]:
+        """Return what compiled code needs to know of fields, with a place for their columns' addresses; their sizes."""
+        if names not in self._tables:
+            known = self._ring.dtype.fields or {}
+            sizes = [known[name][0].itemsize for name in names]
+            table = [(known[name][1], size, 0) for name, size in zip(names, sizes, strict=True)]
+            self._tables[names] = np.array(table, np.int64).reshape(-1, 3), sizes
+        return self._tables[names]
 
 
 def _record(fields: dict[str, np.dtype[Any]]) -> np.dtype[Any]:

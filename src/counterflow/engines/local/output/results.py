@@ -18,6 +18,7 @@ from counterflow.engines.local.core import Found
 from counterflow.engines.local.order import BEGINNING, END, array_runs, sorting
 from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows
 from counterflow.engines.local.output.retained import RetainedRows
+from counterflow.engines.local.short_way import Few
 from counterflow.engines.local.stamps import Mark, Stamped, Step
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
@@ -65,6 +66,11 @@ class Results:
         self.last = START  # the mark of the last step that was added
         self.pairs = self.results = 0
         self._schema = spec.output_schema
+        self._time_type = self._schema.field(len(self._schema) - 1).type
+        is_stamp = pa.types.is_timestamp(self._time_type)
+        # Microseconds in a tick; 0: a thousandth of one
+        self._per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0}[self._time_type.unit] if is_stamp else 1
+        self._time_dtype = np.int64 if is_stamp else self._time_type.to_pandas_dtype()
         self._marks: deque[Mark] = deque()  # not all pairs of their tuples are known
         self._droppable = START  # rows that were out of reach there have had their last result
         self._open = [0, 0]  # no row before is undecided
@@ -86,8 +92,11 @@ class Results:
 
     # --- input
 
-    def add(self, step: Step | Mark) -> None:
+    def add(self, step: Step | Few | Mark) -> None:
         """Take tuples that the core was given, or is about to be given; or only a mark."""
+        if isinstance(step, Few):
+            self.rows[step.side].append_few(step.times, step.columns)
+            return
         mark = step if isinstance(step, Mark) else step.mark
         if isinstance(step, Step):
             self._append(step)
@@ -217,15 +226,11 @@ class Results:
 
     def _time_array(self, times: Array) -> pa.Array:
         """Return times (microseconds, or an integer time's unit) in the type of the time columns they come from."""
-        target = self._schema.field(len(self._schema) - 1).type
-        if not pa.types.is_timestamp(target):
-            ticks = times.astype(target.to_pandas_dtype(), copy=False)
-        elif target.unit == "ns":
-            ticks = times * 1_000
+        if self._per_tick == 1:
+            ticks = times.astype(self._time_dtype, copy=False)
         else:
-            per_tick = {"s": 1_000_000, "ms": 1_000, "us": 1}[target.unit]
-            ticks = times if per_tick == 1 else times // per_tick
-        return pa.Array.from_buffers(target, len(ticks), [None, pa.py_buffer(ticks)])
+            ticks = times // self._per_tick if self._per_tick else times * 1_000
+        return pa.Array.from_buffers(self._time_type, len(ticks), [None, pa.py_buffer(ticks)])
 
     def _drop(self) -> None:
         """Forget the rows that no further result has."""

@@ -226,6 +226,8 @@ class Driver:
                 break
             rows += max(self.take(*polled), 1)
             del polled  # or it would be kept while the next one is waited for
+            if not self._all_joined:
+                self.wanted = self._wanted()  # the slowest source first: others may be late by what it says
         if self._all_joined and rows:  # by the short way, and nothing else has come
             self.frontier = self.merging.frontier
             return True
@@ -249,7 +251,8 @@ class Driver:
         return self.ahead
 
     def _count_ahead(self) -> None:
-        self.ahead, self._since_counted = self.stamping.ahead(self.merging.frontier), 0
+        self.ahead = self.stamping.ahead(self.merging.frontier)
+        self._since_counted = sum(len(source.waiting) for source in self.merging.sources)  # and are not yet stamped
 
     # --- checkpoints
 

@@ -23,7 +23,6 @@ from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.times import time_values
 
-ROUND_ROWS = 1 << 14  # that are taken at once: with more of them, what is known of each would not stay in the cache
 COUNT_SECONDS = 0.1
 
 
@@ -120,7 +119,6 @@ class Driver:
         self.spec, self.intake, self.inbox, self.core, self.folder = spec, intake, inbox, core, folder
         self._answered = 0  # how often a snapshot was asked for, and given
         self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
-        self.round_rows = min(self.step_rows, ROUND_ROWS)
         by_side = (
             core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
         )
@@ -220,8 +218,8 @@ class Driver:
         if self._answered < self.intake.asked:
             self._give_snapshot()
         self._all_joined = True
-        while rows < self.round_rows:
-            polled = self.intake.poll(self.wanted, self.round_rows)
+        while rows < self.step_rows:
+            polled = self.intake.poll(self.wanted, self.step_rows)
             if polled is None:
                 break
             rows += max(self.take(*polled), 1)

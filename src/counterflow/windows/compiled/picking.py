@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import types
 
-from counterflow.jit import OPTIONS, njit
+from counterflow.jit import OPTIONS, inlined, njit
 from counterflow.windows.compiled import intrinsics
 from counterflow.windows.vectors import Array
 
@@ -23,40 +23,46 @@ view_i8, view_i4 = intrinsics.viewer(types.int64), intrinsics.viewer(types.int32
 view_i2, view_i1 = intrinsics.viewer(types.int16), intrinsics.viewer(types.int8)
 
 
-@njit("void(int64, int64, int64, int64[::1], int64[:, ::1])", **OPTIONS)
-def pick_fields(ring: int, width: int, mask: int, places: Array, fields: Array) -> None:
-    """Copy fields of the records at these places, modulo the ring's size, to columns."""
-    n, words = len(places), view_i8(ring, (mask + 1) * width)
+@inlined
+def slot_of(row: int, size: int, turn: int) -> int:
+    """Return where a row lies in a ring of this size; `turn` is a multiple of it, less than two turns before the row."""
+    return row - turn - (size if row - turn >= size else 0)
+
+
+@njit("void(int64, int64, int64, int64, int64[::1], int64[:, ::1])", **OPTIONS)
+def pick_fields(ring: int, width: int, size: int, turn: int, rows: Array, fields: Array) -> None:
+    """Copy fields of these rows' records to columns. The ring has `size` records; see `slot_of` for `turn`."""
+    n, words = len(rows), view_i8(ring, size * width)
     for i in range(min(BLOCK, n)):
-        prefetch(words, (places[i] & mask) * width)
+        prefetch(words, slot_of(rows[i], size, turn) * width)
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         for i in range(end, min(end + BLOCK, n)):
-            prefetch(words, (places[i] & mask) * width)
+            prefetch(words, slot_of(rows[i], size, turn) * width)
         for f in range(fields.shape[0]):
-            offset, size, column = fields[f, 0], fields[f, 1], fields[f, 2]
-            if size == 8:
+            offset, bytes_, column = fields[f, 0], fields[f, 1], fields[f, 2]
+            if bytes_ == 8:
                 to8, at = view_i8(column, n), offset // 8
                 for i in range(begin, end):
-                    to8[i] = words[(places[i] & mask) * width + at]
-            elif size == 4:
-                to4, from4 = view_i4(column, n), view_i4(ring + offset, (mask + 1) * width * 2)
+                    to8[i] = words[slot_of(rows[i], size, turn) * width + at]
+            elif bytes_ == 4:
+                to4, from4 = view_i4(column, n), view_i4(ring + offset, size * width * 2)
                 for i in range(begin, end):
-                    to4[i] = from4[(places[i] & mask) * width * 2]
-            elif size == 1:
-                to1, from1 = view_i1(column, n), view_i1(ring + offset, (mask + 1) * width * 8)
+                    to4[i] = from4[slot_of(rows[i], size, turn) * width * 2]
+            elif bytes_ == 1:
+                to1, from1 = view_i1(column, n), view_i1(ring + offset, size * width * 8)
                 for i in range(begin, end):
-                    to1[i] = from1[(places[i] & mask) * width * 8]
-            elif size == 2:
-                to2, from2 = view_i2(column, n), view_i2(ring + offset, (mask + 1) * width * 4)
+                    to1[i] = from1[slot_of(rows[i], size, turn) * width * 8]
+            elif bytes_ == 2:
+                to2, from2 = view_i2(column, n), view_i2(ring + offset, size * width * 4)
                 for i in range(begin, end):
-                    to2[i] = from2[(places[i] & mask) * width * 4]
+                    to2[i] = from2[slot_of(rows[i], size, turn) * width * 4]
             else:
-                parts, at = size // 8, offset // 8
+                parts, at = bytes_ // 8, offset // 8
                 to8 = view_i8(column, n * parts)
                 for i in range(begin, end):
                     for k in range(parts):
-                        to8[i * parts + k] = words[(places[i] & mask) * width + at + k]
+                        to8[i * parts + k] = words[slot_of(rows[i], size, turn) * width + at + k]
 
 
 @njit("void(int64, int64, int64, int64, int64[:, ::1])", **OPTIONS)

@@ -16,6 +16,7 @@ from counterflow.windows.vectors import Array, contiguous
 CAPACITY_MIN = 1 << 10
 WORD = 8  # bytes
 CACHE_LINE = 64
+GROWTH = 5, 4  # of what a ring must hold, it has room for this much: fresh memory costs more than old one
 SPARSE = 8  # a ring that is so many times larger than what it holds is made smaller
 
 
@@ -47,7 +48,7 @@ class Records:
             self._make(columns, n)
         done = 0
         while done < n:  # twice, if they go round the ring's end
-            slot = self.next & (len(self._ring) - 1)
+            slot = self.next % len(self._ring)
             count = min(n - done, len(self._ring) - slot)
             self._write(slot, count, columns if count == n else {k: v[done : done + count] for k, v in columns.items()})
             self.next += count
@@ -65,18 +66,22 @@ class Records:
         """Make a ring with room for `n` more rows and for new columns, and move the live rows there."""
         before, fields = self._ring, {name: self._ring.dtype[name] for name in self.fields}
         fields |= {name: values.dtype for name, values in columns.items() if name not in fields}
-        capacity = CAPACITY_MIN
-        while capacity < 2 * (len(self) + n):
-            capacity *= 2
+        capacity = max((len(self) + n) * GROWTH[0] // GROWTH[1], CAPACITY_MIN)
         record = _record(fields)
-        memory = pa.allocate_buffer(capacity * record.itemsize)  # aligned: no small record lies in two cache lines
-        self._ring, self._address = np.frombuffer(memory, record), memory.address
+        # numpy's memory, as it has huge pages; aligned, so that no small record lies in two cache lines
+        memory = np.empty(capacity * record.itemsize + CACHE_LINE, np.uint8)
+        begin = -memory.ctypes.data % CACHE_LINE
+        self._address = memory.ctypes.data + begin
+        self._ring = memory[begin : begin + capacity * record.itemsize].view(record)
         self.fields, self._tables = tuple(fields), {}
-        if len(before):
-            rows = np.arange(self.first, self.next)
-            old, new = rows & (len(before) - 1), rows & (capacity - 1)
+        row = self.first
+        while row < self.next:  # in pieces that lie side by side here and there
+            old, new = row % len(before), row % capacity
+            n = min(self.next - row, len(before) - old, capacity - new)
             for name in fields:
-                self._ring[name][new] = before[name][old] if name in before.dtype.names else np.zeros((), fields[name])
+                known = name in (before.dtype.names or ())
+                self._ring[name][new : new + n] = before[name][old : old + n] if known else np.zeros((), fields[name])
+            row += n
 
     def _write(self, slot: int, n: int, columns: dict[str, Array]) -> None:
         if self.compiled is None:
@@ -92,12 +97,15 @@ class Records:
     def pick(self, rows: Array, names: tuple[str, ...]) -> list[pa.Buffer]:
         """Return the values that these rows have in some columns."""
         if self.compiled is None:
-            slots = rows & (len(self._ring) - 1)
+            slots = rows % len(self._ring)
             return [pa.py_buffer(np.ascontiguousarray(self._ring[name][slots])) for name in names]
         table, sizes = self._table(names)
         picked = [pa.allocate_buffer(len(rows) * size) for size in sizes]
         table[:, 2] = [buffer.address for buffer in picked]
-        self.compiled.pick_fields(self._address, self._width, len(self._ring) - 1, contiguous(rows), table)
+        size = len(self._ring) or 1
+        self.compiled.pick_fields(
+            self._address, self._width, size, self.first - self.first % size, contiguous(rows), table
+        )
         return picked
 
     def get(self, name: str, rows: Array) -> Array:
@@ -105,7 +113,7 @@ class Records:
         return np.frombuffer(self.pick(rows, (name,))[0], self._ring.dtype[name])
 
     def at(self, name: str, row: int) -> int:
-        return int(self._ring[name][row & (len(self._ring) - 1)])
+        return int(self._ring[name][row % len(self._ring)])
 
     @property
     def _width(self) -> int:

@@ -202,9 +202,10 @@ class StreamedRun:
         """Yield a side's batches: its row i has the time 2 i, on the right one more, so that sides take turns."""
         window = self.arrivals.window
         table = rows_of(self.arrivals, side)
+        batches = table.slice(window).to_batches(self.batch)  # before the clock runs: they lie ready for their source
         yield from table.slice(0, window).to_batches(max(self.batch, FILLING))
         self.filled.wait()
-        for k, batch in enumerate(table.slice(window).to_batches(self.batch)):
+        for k, batch in enumerate(batches):
             if self.rate:
                 wait_until(self.began + (k + 1) * 2 * self.batch / self.rate)
             yield batch

@@ -25,7 +25,7 @@ view_i2, view_i1 = intrinsics.viewer(types.int16), intrinsics.viewer(types.int8)
 
 @inlined
 def slot_of(row: int, size: int, turn: int) -> int:
-    """Return where a row lies in a ring of this size; `turn` is a multiple of it, less than two turns before the row."""
+    """Return where a row lies in a ring of this size; `turn` is a multiple of it, at most two turns before."""
     return row - turn - (size if row - turn >= size else 0)
 
 

@@ -54,6 +54,11 @@ class Intake:
     """A queue for each source, of at most `rows_max` rows (or one batch, if that has more).
 
     With `shed`, a batch that finds its queue full is dropped and counted; otherwise its source waits.
+
+    One thread at a time takes items (the driver's role), one at a time adds to a queue (its reader, or who has the
+    lock), and neither needs the lock: a deque's ends are safe, and each counts its own rows. Nobody sleeps while there
+    is something to do: who goes to sleep first says so and then looks, who brings something first adds it and then
+    looks whom to wake.
     """
 
     def __init__(self, sources: Sequence[Source], rows_max: int, shed: bool) -> None:
@@ -63,7 +68,8 @@ class Intake:
         self._arrived = threading.Condition(self._lock)  # for those who wait for the first batches
         self._rooms = [threading.Condition(self._lock) for _ in sources]
         self._queues: list[deque[Item | End]] = [deque() for _ in sources]
-        self.rows = [0] * len(sources)
+        self._added = [0] * len(sources)  # rows
+        self._taken = [0] * len(sources)
         self.dropped = [0] * len(sources)
         self.ended: list[End | None] = [None] * len(sources)
         self.inside: list[float | None] = [None] * len(sources)  # since when its reader is in a source's code
@@ -73,6 +79,12 @@ class Intake:
         self.shared = False  # whether the consumer drives, too
         self.consumer_bell, self._driver_bell = Bell(), Bell()
         self._consumer, self._driver = AWAY, AWAKE
+        self._resolving = False  # whether somebody waits for the first batches
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows that wait, of each source."""
+        return [added - taken for added, taken in zip(self._added, self._taken, strict=True)]
 
     def begin(self) -> None:
         """Sources may be silent from now on."""
@@ -112,43 +124,55 @@ class Intake:
 
     def _put(self, rank: int, item: Item) -> bool:
         if isinstance(item, Watermark):
-            return self._append(rank, item, 0)
-        if not item.num_rows:  # it may have told the schema
-            with self._lock:
-                self._ring()
+            return self._append_watermark(rank, item)
+        n = item.num_rows
+        if not n:  # it may have told the schema
+            self._ring()
             return not self.stopped
         if self.shed and not self.sources[rank].finite:
-            with self._lock:
-                if self.rows[rank] and self.rows[rank] + item.num_rows > self.rows_max:
-                    self.dropped[rank] += item.num_rows
-                    return not self.stopped
-                return self._append(rank, item, item.num_rows)
-        parts = range(0, item.num_rows, self.rows_max)
-        return all(self._append(rank, _slice(item, begin, self.rows_max), None) for begin in parts)
+            if not self._has_room(rank, n):
+                self.dropped[rank] += n
+                return not self.stopped
+        elif n > self.rows_max:
+            parts = (item.slice(begin, self.rows_max) for begin in range(0, n, self.rows_max))
+            return all(self._append(rank, part) for part in parts)
+        return self._append(rank, item)
 
-    def _append(self, rank: int, item: Item, rows: int | None) -> bool:
-        """Append an item that counts as `rows`; with None wait for room, and count the rows it has."""
+    def _append(self, rank: int, batch: pa.RecordBatch) -> bool:
+        """Append a batch when there is room for it."""
+        n = batch.num_rows
+        if not self._has_room(rank, n):
+            with self._lock:
+                self._rooms[rank].wait_for(lambda: self._has_room(rank, n))
+        if self.stopped:
+            return False
+        self._added[rank] += n
+        self._queues[rank].append(batch)
+        self._note_arrival(rank)
+        return True
+
+    def _append_watermark(self, rank: int, watermark: Watermark) -> bool:
         queue = self._queues[rank]
         with self._lock:
-            if rows is None:
-                assert isinstance(item, pa.RecordBatch)
-                rows = item.num_rows
-                if not self._has_room(rank, rows):
-                    self._rooms[rank].wait_for(lambda: self._has_room(rank, item.num_rows))
             if self.stopped:
                 return False
-            last = queue[-1] if queue else None
-            if isinstance(item, Watermark) and isinstance(last, Watermark) and _comparable(item, last):
-                queue[-1] = max(last, item, key=lambda watermark: watermark.time)  # heartbeats do not pile up
-            else:
-                queue.append(item)
-            self.rows[rank] += rows
-            self.heard[rank] = time.monotonic()
-            self._ring()
+            last = _end_of(queue, -1)
+            if isinstance(last, Watermark) and _comparable(watermark, last):  # heartbeats do not pile up
+                with contextlib.suppress(IndexError):  # it was taken meanwhile
+                    queue.pop()
+                watermark = max(last, watermark, key=lambda given: given.time)
+            queue.append(watermark)
+            self._note_arrival(rank)
             return True
 
+    def _note_arrival(self, rank: int) -> None:
+        if self.sources[rank].timeout is not None:
+            self.heard[rank] = time.monotonic()
+        self._ring()
+
     def _has_room(self, rank: int, rows: int) -> bool:
-        return self.stopped or not self.rows[rank] or self.rows[rank] + rows <= self.rows_max
+        waiting = self._added[rank] - self._taken[rank]
+        return self.stopped or not waiting or waiting + rows <= self.rows_max
 
     # --- for those who push
 
@@ -168,13 +192,13 @@ class Intake:
                 ):
                     return None
                 self.check_open(rank)
-            return self._append(rank, batch, batch.num_rows)
+            return self._append(rank, batch)
 
     def advance(self, rank: int, watermark: Watermark) -> None:
         """Append a watermark."""
         with self._lock:
             self.check_open(rank)
-            self._append(rank, watermark, 0)
+            self._append_watermark(rank, watermark)
 
     def end(self, rank: int) -> None:
         """Append the end of a source, if it has none."""
@@ -200,22 +224,24 @@ class Intake:
 
         Batches that have piled up come as one, of at most `rows_max` rows (or the first of them, if that has more).
         """
-        with self._lock:
-            rank = next((rank for rank in ranks if self._queues[rank]), None)
-            if rank is None:
-                return None
-            queue = self._queues[rank]
+        rank = next((rank for rank in ranks if self._queues[rank]), None)
+        if rank is None:
+            return None
+        queue = self._queues[rank]
+        try:
             item = queue.popleft()
-            if not isinstance(item, pa.RecordBatch):
-                return rank, item
-            batches, rows = [item], item.num_rows
-            while queue and isinstance(queue[0], pa.RecordBatch) and rows + queue[0].num_rows <= rows_max:
-                batches.append(queue.popleft())
-                rows += batches[-1].num_rows
-            self.rows[rank] -= rows
-            if (
-                2 * self.rows[rank] <= self.rows_max
-            ):  # waking its reader for each batch would take longer than joining it
+        except IndexError:  # a watermark that is just being replaced by a newer one
+            return None
+        if not isinstance(item, pa.RecordBatch):
+            return rank, item
+        batches, rows = [item], item.num_rows
+        while isinstance(following := _end_of(queue, 0), pa.RecordBatch) and rows + following.num_rows <= rows_max:
+            queue.popleft()
+            batches.append(following)
+            rows += following.num_rows
+        self._taken[rank] += rows
+        if 2 * (self._added[rank] - self._taken[rank]) <= self.rows_max:
+            with self._lock:  # waking its reader for each batch would take longer than joining it
                 self._rooms[rank].notify_all()
         return rank, item if len(batches) == 1 else pa.concat_batches(batches)
 
@@ -235,7 +261,9 @@ class Intake:
 
     def _ring(self, always: bool = False) -> None:
         """Tell those who wait that something has come; with `always`, the driver's thread, too."""
-        self._arrived.notify_all()
+        if self._resolving:
+            with self._lock:
+                self._arrived.notify_all()
         if self._consumer == WAITING:
             self.consumer_bell.ring()
         if self._driver == AWAKE:
@@ -249,7 +277,7 @@ class Intake:
 
     @property
     def is_much(self) -> bool:
-        return sum(self.rows) >= MUCH_ROWS
+        return sum(self._added) - sum(self._taken) >= MUCH_ROWS
 
     def has_items(self, ranks: Sequence[int]) -> bool:
         return any(self._queues[rank] for rank in ranks)
@@ -260,21 +288,17 @@ class Intake:
 
     def sleep(self, ready: Callable[[], bool], timeout: float | None, lingers: bool = False) -> None:
         """Wait, in the driver's thread, until it is rung, unless it is ready; `lingers`: only much wakes it."""
-        with self._lock:
-            if self.stopped or ready():
-                return
-            self._driver = LINGERING if lingers else ASLEEP
-        self._driver_bell.wait(timeout)
+        self._driver = LINGERING if lingers else ASLEEP
+        if not (self.stopped or ready()):
+            self._driver_bell.wait(timeout)
         self._driver = AWAKE
 
     @contextlib.contextmanager
     def consumer_waits(self, ranks: Sequence[int]) -> Iterator[bool]:
         """Be told of items by the consumer's bell; yield False if one of these sources has some already."""
-        with self._lock:
-            self._consumer = WAITING
-            waits = not self.stopped and not self.has_items(ranks)
+        self._consumer = WAITING
         try:
-            yield waits
+            yield not self.stopped and not self.has_items(ranks)
         finally:
             self._consumer = BUSY
 
@@ -289,15 +313,16 @@ class Intake:
 
     def consumer_goes(self) -> None:
         """Note that the consumer does something else; the driver's thread joins what it leaves behind."""
-        with self._lock:
-            self._consumer = AWAY
-            if self._driver == ASLEEP and any(self._queues):
-                self._driver_bell.ring()
+        self._consumer = AWAY
+        if self._driver == ASLEEP and any(self._queues):
+            self._driver_bell.ring()
 
     def wait_for(self, what: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `what` is true, asking when something has come; return False if the join was stopped."""
         with self._lock:
+            self._resolving = True
             self._arrived.wait_for(lambda: self.stopped or what(), timeout)
+            self._resolving = False
             return not self.stopped
 
     def stop(self) -> None:
@@ -341,11 +366,15 @@ class Entrance:
         self._intake.end(self._rank)
 
 
+def _end_of(queue: deque[Item | End], i: int) -> Item | End | None:
+    """Return the first (0) or the last (-1) item, if there is one; others may take it meanwhile."""
+    try:
+        return queue[i]
+    except IndexError:
+        return None
+
+
 def _comparable(a: Watermark, b: Watermark) -> bool:
     """Return whether two watermarks are of one kind. If not, one is wrong: its source finds out which."""
     zones = {getattr(time, "tzinfo", None) is None for time in (a.time, b.time)}
     return isinstance(a.time, int) == isinstance(b.time, int) and len(zones) == 1
-
-
-def _slice(batch: pa.RecordBatch, begin: int, rows: int) -> pa.RecordBatch:
-    return batch if batch.num_rows <= rows else batch.slice(begin, rows)

@@ -155,8 +155,9 @@ SOURCE_WAITER = 5
 
 SOURCE_WRITTEN = 8  # tuples that lie ready
 SOURCE_ADDED = 9  # tuples that are in the gate, or were
-SOURCE_WATERMARK = 10  # what is written later has a later time
+SOURCE_FRONTIER = 10  # what is written later has at least this time
 SOURCE_OWES = 11  # whether a promise is due
+SOURCE_ENDED = 12  # whether nothing is written any more
 SOURCE_WORDS = 16
 
 # --- what a node remembers of one side, in the order that the gate says (`past`): its tuples' times and numbers

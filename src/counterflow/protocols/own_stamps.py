@@ -21,7 +21,17 @@ from numba import types
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire
-from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, NONE, TIE, TIME, VALUE, next_ready, read_until
+from counterflow.lockfree.scale_gate import (
+    FIRST_TIME,
+    LAST_TIME,
+    NONE,
+    TIE,
+    TIME,
+    VALUE,
+    last_source,
+    next_ready,
+    read_until,
+)
 from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
@@ -49,6 +59,8 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
         if ready == 0:
             ready = next_ready(m, gate, k)
             if ready == NONE:
+                last = last_source(m, gate)
+                notify(m, m[source_at(m, last) + w.SOURCE_WAITER])  # all others wait for it; what it had was taken
                 until = read_until(m, gate, k)
                 if until > FIRST_TIME:  # until then nothing is promised of the times that the gate does not know
                     latest = max(latest, until + (until < LAST_TIME))
@@ -72,8 +84,11 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
         return w.IDLE
     if not note_expired(m, node, latest) and taken == 0:
         return w.IDLE  # otherwise an empty batch: what has expired is forgotten after it
-    for s in range(m[w.HEADER_SOURCES]):
-        notify(m, m[source_at(m, s) + w.SOURCE_WAITER])  # one that had no room may have some
+    m[node + w.NODE_UNTOLD] += taken
+    if m[node + w.NODE_UNTOLD] >= m[w.HEADER_TELL]:  # after every batch each of many would be woken for a few tuples
+        m[node + w.NODE_UNTOLD] = 0
+        for s in range(m[w.HEADER_SOURCES]):
+            notify(m, m[source_at(m, s) + w.SOURCE_WAITER])
     return w.WORKED
 
 

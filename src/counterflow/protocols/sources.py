@@ -20,9 +20,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, advance_to, close, try_insert
+from counterflow.lockfree.scale_gate import (
+    FIRST_TIME,
+    LAST_TIME,
+    advance_to,
+    close,
+    holds_back,
+    promised,
+    try_insert,
+)
 from counterflow.lockfree.shared_words import Words
-from counterflow.lockfree.waiting import idle, notify
+from counterflow.lockfree.atomics import fence, load_acquire
+from counterflow.lockfree.waiting import SPIN_ROUNDS, YIELD_ROUNDS, busy, idle, notify
 from counterflow.protocols import words as w
 from counterflow.protocols.incoming import Incoming, address
 from counterflow.protocols.node import node_at, words_at
@@ -108,6 +117,7 @@ def step_source(m: Words, k: int, most: int) -> int:
 def promise(m: Words, k: int, source: int) -> None:
     """Promise that nothing before the last added tuple follows; when all are added, nothing before the frontier."""
     added, mask = m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
+    time, tie = promised(m, m[w.HEADER_GATE_IN], k)
     if added > 0:
         last = words_at(m[source + w.SOURCE_TIMES], mask + 1)[(added - 1) & mask]
         reach(m, k, last, added)
@@ -116,7 +126,9 @@ def promise(m: Words, k: int, source: int) -> None:
         if m[source + w.SOURCE_ENDED] != 0:
             close(m, m[w.HEADER_GATE_IN], k)
     m[source + w.SOURCE_OWES] = 0
-    wake_nodes(m)
+    fence()  # with that of another source that promises at the same time: one of the two sees both promises
+    if not holds_back(m, m[w.HEADER_GATE_IN], time, tie):
+        wake_nodes(m)
 
 
 @inlined
@@ -144,9 +156,18 @@ def add_all(m: Words, k: int, most: int) -> bool:
 
 
 @compiled
-def pause_source(m: Words, k: int, turn: int) -> None:
-    """Wait a little for the nodes to make room."""
-    idle(m, m[source_at(m, k) + w.SOURCE_WAITER], turn + m[w.HEADER_CROWDED], m[w.HEADER_STRATEGY])
+def add_or_wait(m: Words, k: int, most: int) -> bool:
+    """Add everything that is written, and wait for nodes where there is no room; False if the join was stopped."""
+    source = source_at(m, k)
+    turn, before = 0, m[source + w.SOURCE_ADDED]
+    while not add_all(m, k, most):
+        if load_acquire(m, w.HEADER_STOP) != 0:
+            return False
+        turn, before = turn + 1 if m[source + w.SOURCE_ADDED] == before else 0, m[source + w.SOURCE_ADDED]
+        # A source that parks does so at once: nodes wake it when there is much room, or when they have nothing to do.
+        idle(m, m[source + w.SOURCE_WAITER], turn + SPIN_ROUNDS + YIELD_ROUNDS, m[w.HEADER_STRATEGY])
+    busy(m, m[source + w.SOURCE_WAITER])
+    return True
 
 
 # --- from Python, in the source's own thread
@@ -195,13 +216,8 @@ class SourceFeed:
             added = bool(add_all(self.m, self.number, ADDED_MAX))
             if not self._pending:
                 return added
-            times, passes, batch = self._pending.popleft()
-            count = min(self._room(), len(times))
-            if count < len(times):
-                self._pending.appendleft((times[count:], passes[count:], batch.take(slice(count, None))))
-            if count == 0:
+            if not self._write_next():
                 return False
-            self._write(times[:count], passes[:count], batch.take(slice(0, count)))
 
     def _note_promises(self) -> None:
         """Let what is promised be said once all tuples are added."""
@@ -211,15 +227,25 @@ class SourceFeed:
 
     def flush(self) -> bool:
         """Add everything, and wait for nodes where there is no room; False if the join was stopped before."""
-        turn, before = 0, int(self.m[self.at + w.SOURCE_ADDED])
-        while not self.push():
-            if self.m[w.HEADER_STOP] != 0:
+        while True:
+            while self._pending and self._write_next():
+                pass
+            if not self._pending:
+                self._note_promises()
+            if not add_or_wait(self.m, self.number, ADDED_MAX):
                 return False
-            added = int(self.m[self.at + w.SOURCE_ADDED])
-            turn, before = 0 if added > before else turn, added
-            pause_source(self.m, self.number, turn)
-            turn += 1
-        return True
+            if not self._pending:
+                return True
+
+    def _write_next(self) -> bool:
+        """Write what there is room for of the tuples that were offered first; return False if there is none."""
+        times, passes, batch = self._pending.popleft()
+        count = min(self._room(), len(times))
+        if count < len(times):
+            self._pending.appendleft((times[count:], passes[count:], batch.take(slice(count, None))))
+        if count > 0:
+            self._write(times[:count], passes[:count], batch.take(slice(0, count)))
+        return count > 0
 
     def _room(self) -> int:
         """Return how many tuples can be written now, side by side."""
@@ -273,6 +299,6 @@ def pool_slots(in_flight: int) -> int:
     return in_flight + 1
 
 
-def ring_capacity(in_flight: int) -> int:
-    """Return a power of two with room for a full pool, and for as many tuples again that wait to be added."""
-    return 1 << (2 * pool_slots(in_flight) - 1).bit_length()
+def ring_capacity(in_flight: int, waiting_rows: int = 0) -> int:
+    """Return a power of two with room for a full pool, and for as many tuples again, or more, that wait to be added."""
+    return 1 << (pool_slots(in_flight) + max(pool_slots(in_flight), waiting_rows) - 1).bit_length()

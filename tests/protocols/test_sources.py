@@ -145,7 +145,7 @@ def test_the_first_two_times_come_before_the_third_although_the_gate_has_one_tim
 
 
 def test_a_source_that_has_reached_a_time_does_not_hold_back_what_comes_before_it_there():
-    """Left source 0 has a tuple of the time up to which the two others have promised: nothing of theirs is before it."""
+    """Left source 0 has a tuple of the time that the two others have reached: nothing of theirs is before it."""
     feed = source_of_numbers()
     feeds = [feed, *(SourceFeed(feed.machine, k) for k in (1, 2))]
     nothing = np.zeros(1, np.int64)

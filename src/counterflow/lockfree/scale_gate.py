@@ -207,32 +207,6 @@ def ready_until(words: Words, gate: int) -> tuple[int, int]:
 
 
 @inlined
-def promised(words: Words, gate: int, source: int) -> tuple[int, int]:
-    """Return a source's own frontier: a time, and a tie within the time after it."""
-    own = _source(words, gate, source)
-    return load(words, own + FRONTIER), load(words, own + FRONTIER_TIE)
-
-
-@inlined
-def last_source(words: Words, gate: int) -> int:
-    """Return a source with the smallest frontier: nothing more is ready before it promises more."""
-    last, least, least_tie = 0, LAST_TIME, NO_TIE
-    for source in range(load(words, gate + SOURCES)):
-        own = _source(words, gate, source)
-        time, tie = load_acquire(words, own + FRONTIER), load_acquire(words, own + FRONTIER_TIE)
-        if source == 0 or time < least or (time == least and tie < least_tie):
-            last, least, least_tie = source, time, tie
-    return last
-
-
-@inlined
-def holds_back(words: Words, gate: int, time: int, tie: int) -> bool:
-    """Whether some source's frontier is before this one: then a promise from here on makes nothing ready."""
-    until, until_tie = ready_until(words, gate)
-    return until < time or (until == time and until_tie < tie)
-
-
-@inlined
 def _is_ready(words: Words, link: int, until: int, until_tie: int) -> bool:
     """Whether there is a node behind the link, and it is ready with this frontier."""
     if link == NONE:

@@ -172,7 +172,9 @@ class Machine:
         for number, at in enumerate(self.sources):
             m[at + w.SOURCE_SIDE], m[at + w.SOURCE_WAITER] = self.source_side(number), self.source_waiters[number]
             m[at + w.SOURCE_FRONTIER] = FIRST_OF_ALL
-            ring = self._ring(SourceRing, self.source_side(number), 1, ring_capacity(design.in_flight, design.sources.waiting_rows))
+            ring = self._ring(
+                SourceRing, self.source_side(number), 1, ring_capacity(design.in_flight, design.sources.waiting_rows)
+            )
             ring.publish(m, at)
             self.source_rings.append(ring)
         capacity = 1 << (BATCHES_IN_RING * design.batch_rows - 1).bit_length()

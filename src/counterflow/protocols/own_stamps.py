@@ -21,17 +21,8 @@ from numba import types
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire
-from counterflow.lockfree.scale_gate import (
-    FIRST_TIME,
-    LAST_TIME,
-    NONE,
-    TIE,
-    TIME,
-    VALUE,
-    last_source,
-    next_ready,
-    read_until,
-)
+from counterflow.lockfree.gate_frontiers import last_source
+from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, NONE, TIE, TIME, VALUE, next_ready, read_until
 from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w

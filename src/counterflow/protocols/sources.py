@@ -20,17 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.scale_gate import (
-    FIRST_TIME,
-    LAST_TIME,
-    advance_to,
-    close,
-    holds_back,
-    promised,
-    try_insert,
-)
-from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.atomics import fence, load_acquire
+from counterflow.lockfree.gate_frontiers import holds_back, promised
+from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, advance_to, close, try_insert
+from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import SPIN_ROUNDS, YIELD_ROUNDS, busy, idle, notify
 from counterflow.protocols import words as w
 from counterflow.protocols.incoming import Incoming, address

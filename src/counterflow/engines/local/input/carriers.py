@@ -71,7 +71,7 @@ class CarriedIntake(Intake):
                 self._bells[rank].notify_all()
 
     def wait_at(self, rank: int, wanted: Callable[[], bool], what: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until a source has an item that is `wanted`, or `what` is true, or time is up, or the join is stopped."""
+        """Wait until a source has an item that is `wanted`, `what` is true, time is up, or the join was stopped."""
         with self._lock:
             self._bells[rank].wait_for(
                 lambda: self.stopped or (bool(self._queues[rank]) and wanted()) or what(), timeout

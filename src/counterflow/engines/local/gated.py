@@ -40,6 +40,7 @@ from counterflow.windows.vectors import Array
 
 IN_FLIGHT_MIN = 1 << 11  # tuples of one source in the gate: fewer would let nodes wait for it
 WAITING_ROWS = 1 << 13  # those that lie ready: a batch of this size is written at once
+CARRIED_MIN = 1 << 11  # rows that a carrier takes at once, if there are so many
 
 
 def gated_core(spec: JoinSpec, engine: Local, sources: Sequence[Source]) -> GatedCore:
@@ -175,6 +176,8 @@ class GatedDriver(Driver):
         self.may_be_silent = False  # carriers excuse their sources
         self.sources = [SourceProgress(s, spec.side(s.side), rank) for rank, s in enumerate(intake.sources)]
         frontiers = Frontiers(intake, self.sources)
+        # Many carriers together take as many rows at once as two would.
+        carried = min(self.step_rows, max(2 * self.step_rows // len(self.sources), CARRIED_MIN))
         self.carriers = [
             Carrier(
                 spec,
@@ -182,7 +185,7 @@ class GatedDriver(Driver):
                 SourceFeed(core.machine, progress.rank),
                 intake,
                 frontiers,
-                self.step_rows,
+                carried,
                 self.late[progress.source.side].add,
                 self._fail,
             )

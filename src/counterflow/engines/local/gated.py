@@ -49,7 +49,8 @@ def gated_core(spec: JoinSpec, engine: Local, sources: Sequence[Source]) -> Gate
     left = sum(source.side == "left" for source in sources)
     right = len(sources) - left
     # Many sources together are not much further ahead of the nodes than two would be.
-    in_flight = min(max(4 * design.in_flight // len(sources), IN_FLIGHT_MIN), design.in_flight)
+    in_flight = min(4 * design.in_flight // len(sources), design.in_flight, engine.buffer_rows)
+    in_flight = max(in_flight, IN_FLIGHT_MIN)
     windows = spec.left.window, spec.right.window
     return GatedCore(spec, replace(design, in_flight=in_flight, sources=Sources(left, right, windows, WAITING_ROWS)))
 

@@ -62,9 +62,9 @@ def test_each_node_has_its_indexes_made_and_its_rings_grown_in_its_own_thread(al
     monkeypatch.setattr(Segment, "_make_index", lambda segment: (note(segment), make_index(segment)))
     monkeypatch.setattr(Segment, "grow", lambda segment: (note(segment), grow(segment)))
     rows = pa.table({"ts": range(ROWS), "x": [i % 700 for i in range(ROWS)], "y": range(ROWS)}, SCHEMA)
-    options = dict(where="l.x = r.x", time="ts", window=3_000, engine=cf.Local(algorithm, workers=2))
+    options = dict(where="l.x = r.x", time="ts", window=ROWS, engine=cf.Local(algorithm, workers=2))
     with cf.window_join(cf.stream([rows]), cf.stream([rows]), **options) as joined:
         pairs = sum(batch.num_rows for batch in joined)
-    assert pairs == len(cf.window_join(rows, rows, where="l.x = r.x", time="ts", window=3_000))
+    assert pairs == len(cf.window_join(rows, rows, where="l.x = r.x", time="ts", window=ROWS))
     assert {f"counterflow-node-{k}" for _, k in found} == {name for name, _ in found}
     assert len(found) > 4 and all(name == f"counterflow-node-{k}" for name, k in found)

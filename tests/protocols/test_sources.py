@@ -18,10 +18,12 @@ from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
 from counterflow.protocols.machine import Machine
 from counterflow.protocols.past import Past, has_room, horizon, remember
-from counterflow.protocols.sources import SourceFeed, position_of, source_of, tie_of
+from counterflow.protocols.sources import SourceFeed, early, gate_time, position_of, source_of, tie_of, time_of
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from counterflow.spec.window_sizes import Window, rows
+from counterflow.windows.store import Batch
+from counterflow.windows.vectors import from_arrow_column
 from effort import THOROUGH
 from inputs import PREDICATES, retimed, tables, windows
 from physical_sources import found_by_schedule, found_on_threads, sources_of
@@ -29,7 +31,7 @@ from schedules import EXPLORED
 
 # An index of each kind, a scan, one-sided conditions (tuples that count in windows and match nothing), texts.
 KINDS = ["two bands", "two equalities", "inequality", "filters", "residual"]
-CLOCKS = ["timestamps", "integers", "the end of time"]
+CLOCKS = ["timestamps", "integers", "the beginning of time", "the end of time", "both ends of time"]
 EXAMPLES = 300 if THOROUGH else 12
 
 
@@ -128,6 +130,32 @@ def test_ties_are_ordered_by_source_then_position():
     keys = [(source, position) for source in (0, 1, 7) for position in (0, 5, 2**44 - 1)]
     ties = [int(tie_of(*key)) for key in keys]
     assert ties == sorted(ties) and [(source_of(tie), position_of(tie)) for tie in ties] == keys
+
+
+def test_the_first_two_times_come_before_the_third_although_the_gate_has_one_time_for_them():
+    keys = [
+        (time, source, position)
+        for time in (FIRST_TIME - 1, FIRST_TIME, FIRST_TIME + 1, FIRST_TIME + 2, -1, 0, LAST_TIME)
+        for source in (0, 1, 2**17 - 1)
+        for position in (0, 2**44 - 1)
+    ]
+    gated = [(int(gate_time(t)), int(tie_of(s, p)) + int(early(t))) for t, s, p in keys]
+    assert gated == sorted(gated) and min(time for time, _ in gated) > FIRST_TIME
+    assert [(time_of(t, tie), source_of(tie), position_of(tie)) for t, tie in gated] == keys
+
+
+def test_a_source_that_has_reached_a_time_does_not_hold_back_what_comes_before_it_there():
+    """Left source 0 has a tuple of the time that the two others have reached: nothing of theirs is before it."""
+    feed = source_of_numbers()
+    feeds = [feed, *(SourceFeed(feed.machine, k) for k in (1, 2))]
+    nothing = np.zeros(1, np.int64)
+    column = {"k": from_arrow_column("k", pa.chunked_array([pa.array([5])]))}
+    feed.offer(np.array([7]), Batch("left", column, nothing, nothing, nothing, nothing))
+    for other in feeds[1:]:
+        other.advance(6)
+    assert all([each.push() for each in feeds])
+    assert feed.machine.step(feed.m, 0) == w.WORKED
+    assert feed.m[feed.machine.nodes[0] + w.NODE_DONE] == 1
 
 
 # --- what a node remembers

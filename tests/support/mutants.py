@@ -298,13 +298,13 @@ MUTANTS = [
     Mutant(
         "scalejoin",
         "a source's tuples are ready too soon: more of the same time may follow",
-        "advance_to(m, gate, k, last, tie_of(k, added))",
-        "advance_to(m, gate, k, last + 1, tie_of(k, added))",
+        "reach(m, k, last, added)",
+        "reach(m, k, last + 1, added)",
         ("protocols.sources",),
     ),
     Mutant(
         "scalejoin",
-        "a source promises its watermark before all tuples are added",
+        "a source promises its frontier before all tuples are added",
         "    if added == m[source + w.SOURCE_WRITTEN]:\n",
         "    if added <= m[source + w.SOURCE_WRITTEN]:\n",
         ("protocols.sources",),

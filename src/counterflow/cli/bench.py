@@ -211,6 +211,7 @@ LOCAL_COLUMNS = {
     "path": "path",
     "rates": "rates",
     "workers": "workers",
+    "sources": "sources",
     "layout": "layout",
     "window_rows": "window",
     "batch_rows": "batch",

@@ -161,6 +161,18 @@ def prefetch_to_write(typing_context: Any, words: Any, i: Any) -> Any:
 
 
 @intrinsic
+def prefetch_to_read(typing_context: Any, words: Any, i: Any) -> Any:
+    """Start to get the cache line of words[i]; i may be anything."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = builder.bitcast(_address(context, builder, signature, arguments), ir.IntType(8).as_pointer())
+        _system(builder, "llvm.prefetch.p0", ir.VoidType(), [address, I32(0), I32(3), I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(words, i), generate
+
+
+@intrinsic
 def pause(typing_context: Any) -> Any:
     """Tell the processor that this is a waiting loop: some 50 ns on recent Intel, less elsewhere."""
 

@@ -58,6 +58,7 @@ from counterflow.lockfree.atomics import (
     fence,
     load,
     load_acquire,
+    prefetch_to_read,
     prefetch_to_write,
     store,
     store_fenced,
@@ -475,6 +476,7 @@ def next_ready(words: Words, gate: int, reader: int) -> int:
             return NONE
     store(words, own + HAS_ALL, 0)
     store_release(words, own + STANDS_ON, link)  # with `_retire`: this reader is done with the node before
+    prefetch_to_read(words, (link & ~HEIGHT) + NODE)  # its source's next one, which comes after those of others
     return link & ~HEIGHT
 
 

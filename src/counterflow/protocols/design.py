@@ -20,6 +20,7 @@ class Sources:
     left: int
     right: int
     windows: tuple[Window, Window]
+    waiting_rows: int = 0  # tuples of each that lie ready and are not yet in the gate, at most; it can be more
 
     def __len__(self) -> int:
         return self.left + self.right

@@ -13,15 +13,15 @@ from typing import TypeVar
 from counterflow.cores import usable_cores
 from counterflow.lockfree.message_ring import WAITER as RING_WAITER
 from counterflow.lockfree.message_ring import ring_init, ring_size
-from counterflow.lockfree.scale_gate import FIRST_TIME, gate_init, gate_size
+from counterflow.lockfree.scale_gate import gate_init, gate_size
 from counterflow.lockfree.shared_words import LINE, shared_words
-from counterflow.lockfree.waiting import SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
+from counterflow.lockfree.waiting import LAST_SLEEP_NS, SPIN_ROUNDS, STRATEGIES, waiter_init, waiter_size
 from counterflow.predicate.expression import SIDES, Expression
 from counterflow.predicate.split import Split
 from counterflow.protocols import words as w
 from counterflow.protocols.design import Design
 from counterflow.protocols.incoming import Incoming, address
-from counterflow.protocols.past import Past
+from counterflow.protocols.past import FIRST_OF_ALL, Past
 from counterflow.protocols.segment import Outbox, Segment
 from counterflow.protocols.sources import SourceRing, ring_capacity
 from counterflow.protocols.traits import DRIVER, Link
@@ -120,8 +120,11 @@ class Machine:
         m[w.HEADER_DRIVER], m[w.HEADER_COLLECTOR] = self.waiters[-2:]
         m[self.collector + w.COLLECT_BOTH] = int(design.protocol.found_until_both_leave)
         m[w.HEADER_SOURCES], m[w.HEADER_FIRST_SOURCE] = sources, self.sources[0] if sources else 0
-        for waiter in (*self.waiters, *self.source_waiters):
+        m[w.HEADER_TELL] = sources * design.in_flight // 2
+        for waiter in self.waiters:
             waiter_init(m, waiter)
+        for waiter in self.source_waiters:  # one that looks by itself would find room for a few tuples
+            waiter_init(m, waiter, first_sleep_ns=LAST_SLEEP_NS)
         self.outboxes: list[Outbox] = []
         for k, node in enumerate(self.nodes):
             m[node + w.NODE_OUTBOX], m[node + w.NODE_WAITER] = outboxes[k], self.waiters[k]
@@ -174,13 +177,15 @@ class Machine:
             return
         for number, at in enumerate(self.sources):
             m[at + w.SOURCE_SIDE], m[at + w.SOURCE_WAITER] = self.source_side(number), self.source_waiters[number]
-            m[at + w.SOURCE_WATERMARK] = FIRST_TIME
-            ring = self._ring(SourceRing, self.source_side(number), 1, ring_capacity(design.in_flight))
+            m[at + w.SOURCE_FRONTIER] = FIRST_OF_ALL
+            ring = self._ring(
+                SourceRing, self.source_side(number), 1, ring_capacity(design.in_flight, design.sources.waiting_rows)
+            )
             ring.publish(m, at)
             self.source_rings.append(ring)
         capacity = 1 << (BATCHES_IN_RING * design.batch_rows - 1).bit_length()
         for node, places in zip(self.nodes, self.past_at, strict=True):
-            m[node + w.NODE_LATEST] = FIRST_TIME
+            m[node + w.NODE_LATEST] = FIRST_OF_ALL
             m[node + w.NODE_PAST : node + w.NODE_PAST + 2] = places
             self.node_rings.append(tuple(self._ring(Incoming, side, 1, capacity) for side in (w.LEFT, w.RIGHT)))
             for side, at in enumerate(places):

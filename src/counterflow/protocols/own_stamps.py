@@ -21,13 +21,14 @@ from numba import types
 
 from counterflow.jit import compiled, inlined
 from counterflow.lockfree.atomics import load_acquire
-from counterflow.lockfree.scale_gate import LAST_TIME, NONE, TIE, TIME, VALUE, next_ready, read_until
+from counterflow.lockfree.gate_frontiers import last_source
+from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, NONE, TIE, TIME, VALUE, next_ready, read_until
 from counterflow.lockfree.shared_words import Words
 from counterflow.lockfree.waiting import notify
 from counterflow.protocols import words as w
 from counterflow.protocols.node import node_at, room_to_wrap, stamp_arrays, words_at
 from counterflow.protocols.past import has_room, horizon, past_at, remember
-from counterflow.protocols.sources import position_of, source_at, source_of
+from counterflow.protocols.sources import position_of, source_at, source_of, time_of
 from counterflow.windows.compiled.intrinsics import viewer
 
 NODE_STANDS_ON = w.NODE_MARK  # a tuple in the gate that begins the next batch; 0: none
@@ -49,8 +50,11 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
         if ready == 0:
             ready = next_ready(m, gate, k)
             if ready == NONE:
+                last = last_source(m, gate)
+                notify(m, m[source_at(m, last) + w.SOURCE_WAITER])  # all others wait for it; what it had was taken
                 until = read_until(m, gate, k)
-                latest = max(latest, until + (until < LAST_TIME))
+                if until > FIRST_TIME:  # until then nothing is promised of the times that the gate does not know
+                    latest = max(latest, until + (until < LAST_TIME))
                 break
             m[node + NODE_STANDS_ON] = ready
         side = m[source_at(m, source_of(m[ready + TIE])) + w.SOURCE_SIDE]
@@ -62,7 +66,7 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
                 return w.NEEDS
             break
         stamp(m, node, side, ready)
-        latest = m[ready + TIME]
+        latest = time_of(m[ready + TIME], m[ready + TIE])
         m[node + NODE_STANDS_ON] = 0
         taken += 1
     moved = taken > 0 or latest > m[node + w.NODE_LATEST]
@@ -71,8 +75,11 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
         return w.IDLE
     if not note_expired(m, node, latest) and taken == 0:
         return w.IDLE  # otherwise an empty batch: what has expired is forgotten after it
-    for s in range(m[w.HEADER_SOURCES]):
-        notify(m, m[source_at(m, s) + w.SOURCE_WAITER])  # one that had no room may have some
+    m[node + w.NODE_UNTOLD] += taken
+    if m[node + w.NODE_UNTOLD] >= m[w.HEADER_TELL]:  # after every batch each of many would be woken for a few tuples
+        m[node + w.NODE_UNTOLD] = 0
+        for s in range(m[w.HEADER_SOURCES]):
+            notify(m, m[source_at(m, s) + w.SOURCE_WAITER])
     return w.WORKED
 
 
@@ -80,8 +87,9 @@ def take_and_stamp(m: Words, k: int, node: int, most: int) -> int:
 def stamp(m: Words, node: int, side: int, ready: int) -> None:
     """Count a tuple of the gate; if it can match at all, write its stamps and copy it to the node's ring."""
     own, opposite = past_at(m, node, side), past_at(m, node, 1 - side)
-    low, number, passes = horizon(m, opposite, m[ready + TIME]), m[own + w.PAST_NUMBER], m[ready + VALUE] != 0
-    remember(m, own, m[ready + TIME], passes)
+    time, number, passes = time_of(m[ready + TIME], m[ready + TIE]), m[own + w.PAST_NUMBER], m[ready + VALUE] != 0
+    low = horizon(m, opposite, time)
+    remember(m, own, time, passes)
     if passes:
         lows, highs, mask = stamp_arrays(m[node + w.NODE_STAMPS + side])
         lows[number & mask], highs[number & mask] = low, m[opposite + w.PAST_NUMBER] - 1

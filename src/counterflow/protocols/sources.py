@@ -20,19 +20,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterflow.jit import compiled, inlined
-from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, advance, advance_to, try_insert
+from counterflow.lockfree.atomics import fence, load_acquire
+from counterflow.lockfree.gate_frontiers import holds_back, promised
+from counterflow.lockfree.scale_gate import FIRST_TIME, LAST_TIME, advance_to, close, try_insert
 from counterflow.lockfree.shared_words import Words
-from counterflow.lockfree.waiting import idle, notify
+from counterflow.lockfree.waiting import SPIN_ROUNDS, YIELD_ROUNDS, busy, idle, notify
 from counterflow.protocols import words as w
 from counterflow.protocols.incoming import Incoming, address
 from counterflow.protocols.node import node_at, words_at
+from counterflow.protocols.past import FIRST_OF_ALL
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
 
 if TYPE_CHECKING:
     from counterflow.protocols.machine import Machine
 
-POSITION_BITS = 44  # of a tie; the others have the source's number
+POSITION_BITS = 44  # of a tie; those above have the source's number
+EARLY_BITS = 61  # those above say that a tuple is earlier than the gate's times
 ADDED_MAX = 256  # tuples between two promises
 
 
@@ -48,8 +52,26 @@ def tie_of(source: int, position: int) -> int:
 
 
 @inlined
+def gate_time(time: int) -> int:
+    """Return the time that a tuple has in the gate, which does not know the first two of 64 bits."""
+    return max(time, FIRST_TIME + 1)
+
+
+@inlined
+def early(time: int) -> int:
+    """Return what is added to a tie so that tuples of the first two times come before those of the third."""
+    return (time - FIRST_TIME - 1) << EARLY_BITS if time <= FIRST_TIME else 0
+
+
+@inlined
+def time_of(gate_time: int, tie: int) -> int:
+    """Return the time of a tuple in the gate."""
+    return gate_time + (tie >> EARLY_BITS)
+
+
+@inlined
 def source_of(tie: int) -> int:
-    return tie >> POSITION_BITS
+    return (tie & ((1 << EARLY_BITS) - 1)) >> POSITION_BITS
 
 
 @inlined
@@ -70,7 +92,11 @@ def step_source(m: Words, k: int, most: int) -> int:
     first, mask = m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
     end, at = min(m[source + w.SOURCE_WRITTEN], first + most), first
     times, passes = words_at(m[source + w.SOURCE_TIMES], mask + 1), words_at(m[source + w.SOURCE_PASSES], mask + 1)
-    while at < end and try_insert(m, m[w.HEADER_GATE_IN], k, times[at & mask], tie_of(k, at), passes[at & mask]):
+    while at < end:
+        time = times[at & mask]
+        tie = tie_of(k, at) + early(time)
+        if not try_insert(m, m[w.HEADER_GATE_IN], k, gate_time(time), tie, passes[at & mask]):
+            break
         at += 1
     if at == first:
         if at < end:
@@ -82,15 +108,29 @@ def step_source(m: Words, k: int, most: int) -> int:
 
 @inlined
 def promise(m: Words, k: int, source: int) -> None:
-    """Promise that nothing before the last added tuple follows; when all are added, nothing up to the watermark."""
-    gate, added, mask = m[w.HEADER_GATE_IN], m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
+    """Promise that nothing before the last added tuple follows; when all are added, nothing before the frontier."""
+    added, mask = m[source + w.SOURCE_ADDED], m[source + w.SOURCE_MASK]
+    time, tie = promised(m, m[w.HEADER_GATE_IN], k)
     if added > 0:
         last = words_at(m[source + w.SOURCE_TIMES], mask + 1)[(added - 1) & mask]
-        advance_to(m, gate, k, last, tie_of(k, added))
+        reach(m, k, last, added)
     if added == m[source + w.SOURCE_WRITTEN]:
-        advance(m, gate, k, m[source + w.SOURCE_WATERMARK])
+        reach(m, k, m[source + w.SOURCE_FRONTIER], added)
+        if m[source + w.SOURCE_ENDED] != 0:
+            close(m, m[w.HEADER_GATE_IN], k)
     m[source + w.SOURCE_OWES] = 0
-    wake_nodes(m)
+    fence()  # with that of another source that promises at the same time: one of the two sees both promises
+    if not holds_back(m, m[w.HEADER_GATE_IN], time, tie):
+        wake_nodes(m)
+
+
+@inlined
+def reach(m: Words, k: int, time: int, position: int) -> None:
+    """Promise that what source k still adds has at least this time and this position.
+
+    So tuples of this very time are ready that other sources have added, if their sources come before this one.
+    """
+    advance_to(m, m[w.HEADER_GATE_IN], k, gate_time(time), tie_of(k, position) + early(time))
 
 
 @inlined
@@ -109,9 +149,18 @@ def add_all(m: Words, k: int, most: int) -> bool:
 
 
 @compiled
-def pause_source(m: Words, k: int, turn: int) -> None:
-    """Wait a little for the nodes to make room."""
-    idle(m, m[source_at(m, k) + w.SOURCE_WAITER], turn + m[w.HEADER_CROWDED], m[w.HEADER_STRATEGY])
+def add_or_wait(m: Words, k: int, most: int) -> bool:
+    """Add everything that is written, and wait for nodes where there is no room; False if the join was stopped."""
+    source = source_at(m, k)
+    turn, before = 0, m[source + w.SOURCE_ADDED]
+    while not add_all(m, k, most):
+        if load_acquire(m, w.HEADER_STOP) != 0:
+            return False
+        turn, before = turn + 1 if m[source + w.SOURCE_ADDED] == before else 0, m[source + w.SOURCE_ADDED]
+        # A source that parks does so at once: nodes wake it when there is much room, or when they have nothing to do.
+        idle(m, m[source + w.SOURCE_WAITER], turn + SPIN_ROUNDS + YIELD_ROUNDS, m[w.HEADER_STRATEGY])
+    busy(m, m[source + w.SOURCE_WAITER])
+    return True
 
 
 # --- from Python, in the source's own thread
@@ -124,54 +173,72 @@ class SourceFeed:
         self.machine, self.m, self.number, self.side = machine, machine.m, number, machine.source_side(number)
         self.at, self.ring = machine.sources[number], machine.source_rings[number]
         self._pending: deque[tuple[Array, Array, Batch]] = deque()
-        self._last = FIRST_TIME  # tuples to come have at least this time
-        self._watermark = FIRST_TIME  # and a later one than this
+        self._frontier = FIRST_OF_ALL  # tuples to come have at least this time
+        self._ended = False
 
     def offer(self, times: Array, batch: Batch, passes: Array | None = None) -> None:
         """Take the next tuples, to be pushed. `passes`: those that can match at all (None: all); others only count."""
         if not len(times):
             return
-        if (times[1:] < times[:-1]).any() or times[0] < self._last or times[0] <= self._watermark:
+        if (times[1:] < times[:-1]).any() or times[0] < self._frontier or self._ended:
             raise ValueError(f"tuples of source {self.number} are out of order, or late: sort them, and drop late ones")
-        self._last = int(times[-1])
+        self._frontier = int(times[-1])
         can_match = np.ones(len(times), np.int64) if passes is None else passes.astype(np.int64)
         self._pending.append((times, can_match, batch))
 
     def advance(self, time: int) -> None:
         """Promise that no tuple up to this time is offered any more."""
-        self._watermark = max(self._watermark, time)
+        if time == LAST_TIME:
+            self.close()
+        else:
+            self.reach(time + 1)
+
+    def reach(self, time: int) -> None:
+        """Promise that no tuple before this time is offered any more."""
+        self._frontier = max(self._frontier, time)
 
     def close(self) -> None:
         """Promise that no tuple is offered any more."""
-        self.advance(LAST_TIME)
+        self._ended = True
 
     def push(self) -> bool:
         """Add what there is room for; True if nothing is left."""
         while True:
-            if not self._pending and self._watermark > self.m[self.at + w.SOURCE_WATERMARK]:
-                self.m[self.at + w.SOURCE_WATERMARK], self.m[self.at + w.SOURCE_OWES] = self._watermark, 1
+            if not self._pending:
+                self._note_promises()
             added = bool(add_all(self.m, self.number, ADDED_MAX))
             if not self._pending:
                 return added
-            times, passes, batch = self._pending.popleft()
-            count = min(self._room(), len(times))
-            if count < len(times):
-                self._pending.appendleft((times[count:], passes[count:], batch.take(slice(count, None))))
-            if count == 0:
+            if not self._write_next():
                 return False
-            self._write(times[:count], passes[:count], batch.take(slice(0, count)))
+
+    def _note_promises(self) -> None:
+        """Let what is promised be said once all tuples are added."""
+        m, at = self.m, self.at
+        if self._frontier > m[at + w.SOURCE_FRONTIER] or self._ended != m[at + w.SOURCE_ENDED]:
+            m[at + w.SOURCE_FRONTIER], m[at + w.SOURCE_ENDED], m[at + w.SOURCE_OWES] = self._frontier, self._ended, 1
 
     def flush(self) -> bool:
         """Add everything, and wait for nodes where there is no room; False if the join was stopped before."""
-        turn, before = 0, int(self.m[self.at + w.SOURCE_ADDED])
-        while not self.push():
-            if self.m[w.HEADER_STOP] != 0:
+        while True:
+            while self._pending and self._write_next():
+                pass
+            if not self._pending:
+                self._note_promises()
+            if not add_or_wait(self.m, self.number, ADDED_MAX):
                 return False
-            added = int(self.m[self.at + w.SOURCE_ADDED])
-            turn, before = 0 if added > before else turn, added
-            pause_source(self.m, self.number, turn)
-            turn += 1
-        return True
+            if not self._pending:
+                return True
+
+    def _write_next(self) -> bool:
+        """Write what there is room for of the tuples that were offered first; return False if there is none."""
+        times, passes, batch = self._pending.popleft()
+        count = min(self._room(), len(times))
+        if count < len(times):
+            self._pending.appendleft((times[count:], passes[count:], batch.take(slice(count, None))))
+        if count > 0:
+            self._write(times[:count], passes[:count], batch.take(slice(0, count)))
+        return count > 0
 
     def _room(self) -> int:
         """Return how many tuples can be written now, side by side."""
@@ -183,7 +250,10 @@ class SourceFeed:
         written, n = int(self.m[self.at + w.SOURCE_WRITTEN]), len(times)
         slots = slice(written % self.ring.capacity, written % self.ring.capacity + n)
         self.ring.times[slots], self.ring.passes[slots] = times, passes
-        self.machine.write_source(self.number, batch)
+        if not passes.any():
+            self.ring.next += n
+        else:
+            self.machine.write_source(self.number, batch if passes.all() else _of_passing(batch, passes))
         self.m[self.at + w.SOURCE_WRITTEN] = written + n
 
 
@@ -207,11 +277,21 @@ class SourceRing(Incoming):
         super().write(replace(batch, low=nothing, high=nothing))
 
 
+def _of_passing(batch: Batch, passes: Array) -> Batch:
+    """Return a batch that has any passing tuple in the place of each other one.
+
+    Nobody looks at what does not pass, and it may be something of which no key can be computed.
+    """
+    places = np.arange(len(passes))
+    places[passes == 0] = np.argmax(passes)
+    return batch.take(places)
+
+
 def pool_slots(in_flight: int) -> int:
     """Return how many tuples of a source the gate may hold (`gate_init`)."""
     return in_flight + 1
 
 
-def ring_capacity(in_flight: int) -> int:
-    """Return a power of two with room for a full pool, and for as many tuples again that wait to be added."""
-    return 1 << (2 * pool_slots(in_flight) - 1).bit_length()
+def ring_capacity(in_flight: int, waiting_rows: int = 0) -> int:
+    """Return a power of two with room for a full pool, and for as many tuples again, or more, that wait to be added."""
+    return 1 << (pool_slots(in_flight) + max(pool_slots(in_flight), waiting_rows) - 1).bit_length()

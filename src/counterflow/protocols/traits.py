@@ -92,3 +92,8 @@ class Protocol:
     # --- what a step costs under the virtual clock
     hands_on_first: bool = False  # a node hands tuples on before it looks for their partners
     handles_all: bool = True  # a node has to do with every tuple, not only with those that it stores
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether tuples reach the nodes through a gate, to which sources can add theirs."""
+        return self.way == w.TO_GATE

@@ -24,6 +24,7 @@ HEADER_VARIANT = 7  # handshake join: 1 for the first report's form
 HEADER_GATE_IN, HEADER_GATE_OUT = 8, 9  # ScaleJoin's; without a second one (0) results go out as they are found
 HEADER_DRIVER, HEADER_COLLECTOR = 10, 11  # their waiters
 HEADER_SOURCES, HEADER_FIRST_SOURCE = 12, 13  # that add tuples to ScaleJoin's first gate themselves; 0: the feed does
+HEADER_TELL = 14  # tuples that a node takes before it tells sources that they may have room
 HEADER_STOP = 24
 HEADER_FINISHED = 32  # set when the driver has sent everything: handshake join then pushes its tuples through
 HEADER_WAKE = 40  # set to let the collector return
@@ -54,6 +55,7 @@ NODE_STAMPS = 40  # and 41: descriptors of the stamps of left and right tuples
 NODE_TRANSIT = 42  # low-latency handshake join: right tuples that were forwarded and not yet acknowledged
 NODE_PAST = 43  # and 44: what a node remembers of both sides that stamps tuples itself
 NODE_LATEST = 45  # the same: no tuple to come has an earlier time
+NODE_UNTOLD = 46  # the same: tuples that it has taken since it told sources that they may have room
 
 NODE_EXPIRED = 48  # and 49: left and right tuples that the driver has declared expired
 NODE_MARK = 50  # to 53: per protocol
@@ -155,8 +157,9 @@ SOURCE_WAITER = 5
 
 SOURCE_WRITTEN = 8  # tuples that lie ready
 SOURCE_ADDED = 9  # tuples that are in the gate, or were
-SOURCE_WATERMARK = 10  # what is written later has a later time
+SOURCE_FRONTIER = 10  # what is written later has at least this time
 SOURCE_OWES = 11  # whether a promise is due
+SOURCE_ENDED = 12  # whether nothing is written any more
 SOURCE_WORDS = 16
 
 # --- what a node remembers of one side, in the order that the gate says (`past`): its tuples' times and numbers

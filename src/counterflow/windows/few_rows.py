@@ -12,6 +12,7 @@ import numpy as np
 from counterflow.predicate.expression import Column, Expression, Side
 from counterflow.windows.compiled.block import AT, FOUND, LEFT_OVER, STATUS_WORDS, UNSURE, WAITING, WORK_SHAPE
 from counterflow.windows.compiled.compiled_predicate import BY_KEY, Keyed, kernel_array
+from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.pair_buffers import Pairs
 from counterflow.windows.row_ring import of_predicate
@@ -69,8 +70,6 @@ class FewRows:
 
         `known` are the times of the opposite rows from number `of` on: those are met whose distance is within `reach`.
         """
-        from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
-
         n, own, other = len(times), self._stores[i], self._stores[1 - i]
         arrays = {name: kernel_array(vector) for name, vector in columns.items()}
         keyed = self._keyed(own, arrays, n)
@@ -80,7 +79,8 @@ class FewRows:
             return _NOTHING, _NOTHING
         assert ring.offset is not None
         oldest, newest = self._range[0, :n], self._range[1, :n]
-        arrivals.rows_within(times, *reach, known, of, ring.offset, ring.first, ring.next, oldest, newest)
+        rows_within = compiled_module("arrivals").rows_within
+        rows_within(times, *reach, known, of, ring.offset, ring.first, ring.next, oldest, newest)
         probes, met = self._probe(other, keyed, columns, oldest, newest)
         return (probes + first, met) if i == 0 else (met, probes + first)
 

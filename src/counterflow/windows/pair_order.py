@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.store import Batch
 from counterflow.windows.vectors import Array
 
@@ -37,10 +38,8 @@ class StepPairs:
             return pairs[0], pairs[1]
         left, right = self.left, self.right
         if compiled:
-            from counterflow.windows.compiled import ordering  # not before it is needed: it imports the compiler
-
             ordered, ends = np.empty_like(pairs), np.empty(len(left) + len(right) + 2, np.int64)
-            ordering.order_pairs(left.high, right.high, *self.first, cut, pairs, ends, ordered)
+            compiled_module("ordering").order_pairs(left.high, right.high, *self.first, cut, pairs, ends, ordered)
             return ordered[0], ordered[1]
         later = np.concatenate(
             [

@@ -24,6 +24,7 @@ from counterflow.predicate.split import Split
 from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
 from counterflow.windows.compiled.compiled_predicate import Access, Keyed, kernel_array
 from counterflow.windows.compiled.compiled_window import CompiledWindow
+from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.evaluate import Columns, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
@@ -203,11 +204,9 @@ class WindowStore:
         """Return the first and the last row that each probe has to look at."""
         ring = self.ring
         if self._compiled is not None and ring.offset is not None:
-            from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
-
             oldest, newest = np.empty((2, len(probing)), np.int64)
             low, high = contiguous(probing.low), contiguous(probing.high)
-            arrivals.rows_between(low, high, ring.offset, ring.first, ring.next, oldest, newest)
+            compiled_module("arrivals").rows_between(low, high, ring.offset, ring.first, ring.next, oldest, newest)
             return oldest, newest
         oldest = ring.search(probing.low, "left", ring.reached)
         if not ring.in_order:

@@ -259,9 +259,15 @@ def test_streams():
         assert cases[kind, "rate"] == 2 * len(SMOKE.batches) * len(ALGORITHMS)
         assert cases[kind, "half the rate"] == cases[kind, "gentle rate"] == len(ALGORITHMS)
         assert cases[kind, "pushed"] == len(SMOKE.pushed_rates)
-    assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in rows if row["case"] != "rate")
+    sourced = [row for row in rows if row["case"] == "sources"]
+    assert [(row["sources"], row["algorithm"], row["path"]) for row in sourced] == [
+        (n, "scalejoin", "hash") for n in SMOKE.sources
+    ]
+    aged = [row for row in rows if row["case"] not in ("rate", "sources")]
+    assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in aged)
     assert all(row["share_of_bare"] > 0 for row in rows if row["case"] == "rate")
     assert 0 < report["ratios"]["least_auto_to_best"] <= 1
+    assert report["ratios"]["sources_8_to_1"] == sourced[1]["tuples_per_s"] / sourced[0]["tuples_per_s"]
 
 
 # --- gate

@@ -130,6 +130,8 @@ def stream_rows():
             yield dict(row, case="half the rate", rate_tuples_per_s=rate / 2, **ages(5600.0, 38_000.0))
             yield dict(row, case="gentle rate", batch_rows=64, rate_tuples_per_s=1e5, **ages(1000.0, 3800.0))
         yield dict(row, case="pushed", algorithm="auto", batch_rows=1, rate_tuples_per_s=1000, **ages(150.0, 2000.0))
+    for sources in (1, 8):
+        yield dict(row, case="sources", algorithm="scalejoin", path="hash", sources=sources, tuples_per_s=2e6 + sources)
 
 
 def spark_rows():
@@ -233,6 +235,8 @@ SHOWN = {
         "| its latency at half of that, p50 / p99, ms | 5.6 / 38 | 5.6 / 38 |",
         "| at 100,000 tuples/s, batches of 64 rows | 1.0 / 3.8 | 1.0 / 3.8 |",
         "| benchmark join, windows of 100,000 rows, batches of 8,192 | 6.80 (0.50) | 4.40 (0.50) |",
+        "each with its own thread to the gate; batches of 1,024, windows of 100,000 rows:",
+        "| sources a side | 1 | 8 |",
         "| 1,000 rows/s | 0.15 / 2.0 | 0.15 / 2.0 |",
     ],
     "spark": [

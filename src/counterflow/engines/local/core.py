@@ -7,8 +7,9 @@ on; the others can match nothing and are not fed.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from counterflow.windows.pair_order import StepPairs
 from counterflow.windows.store import Batch
 from counterflow.windows.two_windows import TwoWindows
 from counterflow.windows.vectors import Array
+
+if TYPE_CHECKING:
+    from counterflow.engines.local.input.sources import Source
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,21 @@ class Core(Protocol):
         """Stop: `feed` and `collect` return at once, in whatever thread they wait."""
 
 
-def make_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0, 0)) -> Core:
-    """`expected_rows`: how many the left and the right window will hold, where that is known."""
+def make_core(
+    spec: JoinSpec,
+    engine: Local,
+    expected_rows: tuple[int, int] = (0, 0),
+    sources: Sequence[Source] | None = None,
+) -> Core:
+    """Return what finds the pairs.
+
+    `expected_rows`: how many the left and the right window will hold, where that is known. `sources`: those that add
+    their tuples themselves; None: the core is fed.
+    """
+    if sources is not None:
+        from counterflow.engines.local.gated import gated_core  # compiled, too
+
+        return gated_core(spec, engine, sources)
     if engine.algorithm == "auto":
         return SequentialCore(spec, pairs_max=engine.buffer_rows)
     from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed

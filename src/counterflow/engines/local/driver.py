@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.times import time_values
+
+if TYPE_CHECKING:
+    from counterflow.engines.local.input.carriers import Carrier
 
 COUNT_SECONDS = 0.1
 
@@ -123,6 +126,8 @@ class Driver:
             core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
         )
         self.merging = Merging(spec, intake.sources, by_side)
+        self.sources = self.merging.sources  # as they come
+        self.carriers: list[Carrier] = []  # of a join whose sources reach the core by themselves
         self.stamping = Stamping(spec, self.step_rows, by_side)
         self._short_way = ShortWay.of(spec, self.merging, self.stamping, core)
         self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
@@ -141,6 +146,10 @@ class Driver:
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
+
+    def waiting_rows(self, side: Side) -> int:
+        """Return how many rows of a side have come and are not joined, or are joined ahead of the other side."""
+        return self.count_ahead()[side] + sum(len(s.waiting) for s in self.merging.sources if s.source.side == side)
 
     def run(self) -> None:
         """Drive whenever it is this thread's turn, until the end."""

@@ -87,6 +87,11 @@ class Local:
         return self.protocol is None or self.protocol.sequential
 
     @property
+    def has_gate(self) -> bool:
+        """Whether the algorithm's nodes take tuples from a gate that sources can add theirs to."""
+        return self.protocol is not None and self.protocol.has_gate
+
+    @property
     def threads(self) -> int:
         """The threads that search a table's windows: one, if an algorithm or one worker is asked for; or all cores."""
         return len(usable_cores()) if self.algorithm == "auto" and self.workers is None else 1

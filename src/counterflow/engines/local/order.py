@@ -333,10 +333,12 @@ class SourceProgress:
         self._promised = ticks if self._promised is None else max(ticks, self._promised)
         self._reach(min(ticks, END - 1) + 1)
 
-    def excuse(self, others: int) -> None:
-        """Let the join go on without it, up to the others' frontier."""
+    def excuse(self, others: int) -> bool:
+        """Let the join go on without it, up to the others' frontier; return whether that is further."""
+        further = others > self.frontier
         self._excused = max(self._excused, others)
         self.frontier = max(self._reached, self._excused)
+        return further
 
     def saved(self) -> SourceState:
         """Return what a checkpoint needs of it."""

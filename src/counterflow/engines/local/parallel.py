@@ -31,6 +31,11 @@ CHECKED_MAX = 1 << 18  # candidate pairs checked at once
 
 
 def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int]) -> ParallelCore:
+    return ParallelCore(spec, design_of(spec, engine, expected_rows))
+
+
+def design_of(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0, 0)) -> Design:
+    """Return the nodes that a call asks for."""
     path = choose_path(spec.parts, "left")
     if engine.access == "index" and not (path.equalities or path.bands):
         raise OptionError(
@@ -38,7 +43,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
             "leave access= out"
         )
     batch_rows = min(engine.batch_rows, BATCH_MAX)
-    design = Design(
+    return Design(
         algorithm=engine.algorithm,
         nodes=engine.nodes,
         layout=engine.matrix,
@@ -51,7 +56,6 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
         expected_rows=expected_rows,
         nullable=spec.has_null_matches,
     )
-    return ParallelCore(spec, design)
 
 
 class NodesCore:

@@ -27,6 +27,7 @@ from counterflow.engines.local.sliding import Sliding
 from counterflow.errors import CounterflowError
 from counterflow.predicate.expression import Side, columns_of, opposite
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.store import Batch, passing
 from counterflow.windows.times import horizon_of, saturating_subtract, time_bounds, time_reach, time_values
@@ -123,10 +124,9 @@ class _Side:
         They are among the `arrived` ones, and may be earlier or later than the opposite tuple.
         """
         if compiled:
-            from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
-
             low, high = np.empty((2, len(times)), np.int64)
             reach, known = time_reach(self.spec, opposite(self.side)), contiguous(self._times.live("time"))
+            arrivals = compiled_module("arrivals")
             arrivals.ordinals_between(contiguous(times), *reach, known, self._times.first, arrived, low, high)
             return low, high
         oldest, newest = time_bounds(self.spec, opposite(self.side), times)
@@ -234,10 +234,8 @@ def _arrived(left_times: Array, right_times: Array, compiled: bool) -> tuple[Arr
     if not n or not len(left_times):
         return np.zeros(len(left_times), np.int64), np.zeros(n, np.int64)
     if compiled:
-        from counterflow.windows.compiled import arrivals  # not before it is needed: it imports the compiler
-
         before = np.empty(len(left_times), np.int64), np.empty(n, np.int64)
-        arrivals.count_before(contiguous(left_times), contiguous(right_times), *before)
+        compiled_module("arrivals").count_before(contiguous(left_times), contiguous(right_times), *before)
         return before
     left = np.searchsorted(right_times, left_times, "left")
     # A left tuple is before all right ones from that place on.

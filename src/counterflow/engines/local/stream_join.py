@@ -59,7 +59,10 @@ class StreamJoin:
         self.folder = folder
         self.punctuating = False
         self.spec: JoinSpec | None = None
-        self.intake = Intake(sources, engine.buffer_rows, shed=engine.overflow == "drop_newest")
+        # Durable joins are fed in one order: a checkpoint is a place in it.
+        self.gated = folder is None and engine.has_gate
+        intake = carried_intake() if self.gated else Intake
+        self.intake: Intake = intake(sources, engine.buffer_rows, shed=engine.overflow == "drop_newest")
         self.inbox = Inbox(engine.buffer_rows)
         self.driver: Driver | None = None
         self._core: Core | None = None
@@ -122,18 +125,21 @@ class StreamJoin:
 
     def _start(self) -> None:
         spec = self.resolve()
-        self._core = make_core(spec, self.engine)
+        self._core = make_core(spec, self.engine, sources=self.sources if self.gated else None)
         if isinstance(self._core, SequentialCore) and self.engine.overflow != "drop_results":
             self.intake.shared, self.intake.consumer_bell = True, self._core.bell
         self.intake.begin()
         self._results = make_results(spec, self._core.in_order, self.folder)
-        self.driver = Driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
+        driver = gated_driver() if self.gated else Driver
+        self.driver = driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
         if self.punctuating:
             self.punctuate()
         if self.intake.stopped:  # in the meantime
             self._core.close()
         for rank in range(len(self.sources)):
             self._read(rank)
+        for carrier in self.driver.carriers:
+            self._thread(carrier.run, f"carrier of {self.sources[carrier.rank].label}")
         self._thread(self.driver.run, "driver")
         if self.engine.overflow == "drop_results":
             self._thread(lambda: self._output.fill(self._produce(lambda: COLLECT_SECONDS)), "results")
@@ -355,14 +361,13 @@ class StreamJoin:
         found: dict[str, Any] = {}
         for i, side in enumerate(SIDES):
             ranks = [rank for rank, source in enumerate(self.sources) if source.side == side]
-            progress = [] if driver is None else [driver.merging.sources[rank] for rank in ranks]
-            ahead = 0 if driver is None else driver.count_ahead()[side]
+            progress = [] if driver is None else [driver.sources[rank] for rank in ranks]
             found |= {
                 f"rows_{side}": sum(source.rows for source in progress),
                 f"late_{side}": 0 if driver is None else driver.late[side].count,
                 f"dropped_{side}": sum(self.intake.dropped[rank] for rank in ranks),
                 f"queued_rows_{side}": sum(self.intake.rows[rank] for rank in ranks),
-                f"waiting_rows_{side}": ahead + sum(len(source.waiting) for source in progress),
+                f"waiting_rows_{side}": 0 if driver is None else driver.waiting_rows(side),
                 f"state_rows_{side}": 0 if results is None else len(results.rows[i].records),
             }
         found |= {
@@ -373,10 +378,22 @@ class StreamJoin:
             "watermark": None,
         }
         if driver is not None and self.spec is not None and driver.frontier > BEGINNING:
-            newest = max(source.newest for source in driver.merging.sources)  # at the end, there is nothing to wait for
+            newest = max(source.newest for source in driver.sources)  # at the end, there is nothing to wait for
             reached = newest if driver.frontier == END else driver.frontier - 1
             found["watermark"] = None if reached == BEGINNING else time_of(reached, self.spec.pair_time_type)
         return found
+
+
+def carried_intake() -> type[Intake]:
+    from counterflow.engines.local.input.carriers import CarriedIntake  # compiled: not before it is needed
+
+    return CarriedIntake
+
+
+def gated_driver() -> type[Driver]:
+    from counterflow.engines.local.gated import GatedDriver  # compiled: not before it is needed
+
+    return GatedDriver
 
 
 _started: weakref.WeakSet[StreamJoin] = weakref.WeakSet()

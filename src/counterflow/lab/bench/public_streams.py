@@ -5,6 +5,9 @@ driver's thread, the loop over the results, and what the GIL makes of them. Besi
 best of the algorithms whose tuples lie ready, as `counterflow bench local` measures them. `share_of_bare` is what is
 left of that.
 
+ScaleJoin is measured with several physical sources a side, too, each with a thread that yields its batches: they have
+the rows of one source, dealt out in turn. Both take turns, and `sources_8_to_1` is the ratio of their rates.
+
 Rows that are pushed one by one have a latency: from the call of `push` to the batch with a pair of the row.
 """
 
@@ -50,6 +53,8 @@ class StreamSizes:
     bare_batch: int = 1024
     pushed_rates: tuple[int, ...] = (100, 1_000, 10_000)  # rows a second, of both sides
     pushed_seconds: float = 3.0
+    sources: tuple[int, ...] = (1, 8)  # physical ones of a side
+    source_batch: int = 8192  # rows of their Arrow batches
     gentle_rate: float = 100_000  # tuples a second
     gentle_batch: int = 64
     seconds: float = 1.0  # at a rate
@@ -65,6 +70,7 @@ SMOKE = StreamSizes(
     bare_batch=64,
     pushed_rates=(10_000,),
     pushed_seconds=0.2,
+    source_batch=64,
     gentle_rate=1e4,
     gentle_batch=16,
     seconds=0.05,
@@ -95,7 +101,16 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
         for rate in sizes.pushed_rates:
             note(f"rows pushed one by one, {kind} index, {rate:,} a second")
             rows.append({"case": "pushed", **_pushed(rate, kind, sizes)})
-    return {**heading("streams", smoke), "remarks": [], "results": rows, "ratios": _shares(rows, sizes)}
+    note(f"ScaleJoin with {' and '.join(map(str, sizes.sources))} physical sources a side")
+    by_sources = _by_sources(sizes)
+    rows += by_sources
+    ratios = {
+        **_shares(rows, sizes),
+        f"sources_{sizes.sources[-1]}_to_{sizes.sources[0]}": (
+            by_sources[-1]["tuples_per_s"] / by_sources[0]["tuples_per_s"]
+        ),
+    }
+    return {**heading("streams", smoke), "remarks": [], "results": rows, "ratios": ratios}
 
 
 def _bare(inputs: Inputs, window: int, sizes: StreamSizes) -> float:
@@ -116,6 +131,16 @@ def _rate(name: str, inputs: Inputs, window: int, batch: int, bare: float, sizes
     arrivals = OrderedInputs(inputs, window, sizes.single_rows if batch == 1 else sizes.rows)
     row = middle([StreamedRun(name, arrivals, batch).take() for _ in range(sizes.repeats)], "tuples_per_s")
     return {**row, "bare_tuples_per_s": bare, "share_of_bare": row["tuples_per_s"] / bare}
+
+
+def _by_sources(sizes: StreamSizes) -> list[Row]:
+    """Return ScaleJoin's rate of an equi-join by the physical sources that a side has; their runs take turns."""
+    arrivals = OrderedInputs(make_inputs("hash", sizes.window + sizes.rows, sizes.window), sizes.window, sizes.rows)
+    runs: dict[int, list[Row]] = {sources: [] for sources in sizes.sources}
+    for _ in range(sizes.repeats):
+        for sources, taken in runs.items():
+            taken.append(StreamedRun("scalejoin", arrivals, sizes.source_batch, sources=sources).take())
+    return [{"case": "sources", "sources": n, **middle(taken, "tuples_per_s")} for n, taken in runs.items()]
 
 
 def _shares(rows: list[Row], sizes: StreamSizes) -> dict[str, float]:
@@ -143,12 +168,17 @@ def _aged(rate: float, name: str, inputs: Inputs, sizes: StreamSizes, batch: int
 
 
 class StreamedRun:
-    """A join of public streams: it fills the windows; then batches come as fast as they are taken, or at a rate."""
+    """A join of public streams: it fills the windows; then batches come as fast as they are taken, or at a rate.
 
-    def __init__(self, algorithm: str, arrivals: OrderedInputs, batch: int, rate: float = 0.0) -> None:
+    The rows of a side are dealt out to its physical `sources` in turn; one alone has them all.
+    """
+
+    def __init__(
+        self, algorithm: str, arrivals: OrderedInputs, batch: int, rate: float = 0.0, sources: int = 1
+    ) -> None:
         self.engine, self.arrivals, self.batch, self.rate = Local(algorithm), arrivals, batch, rate
-        self.began = 0.0
-        self.filled = threading.Barrier(2, self._begin)
+        self.sources, self.began = sources, 0.0
+        self.filled = threading.Barrier(2 * sources, self._begin)
 
     def _begin(self) -> None:
         queued = ("queued_rows_left", "queued_rows_right", "waiting_rows_left", "waiting_rows_right")
@@ -159,20 +189,25 @@ class StreamedRun:
 
     def take(self) -> Row:
         arrivals, window = self.arrivals, self.arrivals.window
+        sides: tuple[Side, Side] = ("left", "right")
+        left, right = ([stream(self._batches(side, k)) for k in range(self.sources)] for side in sides)
         self.joined = window_join(
-            stream(self._batches("left")),
-            stream(self._batches("right")),
+            left,
+            right,
             where=WHERE[arrivals.inputs.kind],
             time="ts",
             window=rows(window),
             ordered=True,
             engine=self.engine,
         )
-        count = total = 0
+        count = total = last = 0
+        in_order = True
         ages = [np.empty(0)]
         for found in self.joined:
             now = time.perf_counter()
             lefts, rights, times = (found[name].to_numpy() for name in ("i", "i_right", "pair_time"))
+            in_order &= bool(last <= times[0] and (times[1:] >= times[:-1]).all())
+            last = times[-1]
             count, total = count + len(lefts), total + checksum(lefts, rights)
             if self.rate:
                 ages.append(now - self._due(times[times >= 2 * window]))
@@ -189,7 +224,7 @@ class StreamedRun:
             "tuples_per_s": 2 * arrivals.pairs / seconds,
             "stolen": (stolen_s() - self.stolen_before) / seconds / len(usable_cores()),
             "pairs": count,
-            "verified": (count, total) == arrivals.expected(0),
+            "verified": in_order and (count, total) == arrivals.expected(0),
         }
         if self.rate:
             row["rate_tuples_per_s"] = self.rate
@@ -198,12 +233,14 @@ class StreamedRun:
             row |= {f"latency_us_{name}": float(np.quantile(late_us, share)) for name, share in FIGURES.items()}
         return row
 
-    def _batches(self, side: Side) -> Iterator[pa.RecordBatch]:
-        """Yield a side's batches: its row i has the time 2 i, on the right one more, so that sides take turns."""
-        window = self.arrivals.window
-        table = rows_of(self.arrivals, side)
-        batches = table.slice(window).to_batches(self.batch)  # before the clock runs: they lie ready for their source
-        yield from table.slice(0, window).to_batches(max(self.batch, FILLING))
+    def _batches(self, side: Side, source: int) -> Iterator[pa.RecordBatch]:
+        """Yield a source's batches: row i of a side has the time 2 i, on the right one more: sides take turns."""
+        table, filling = rows_of(self.arrivals, side), self.arrivals.window
+        if self.sources > 1:
+            filling = len(range(source, filling, self.sources))
+            table = table.take(pa.array(np.arange(source, len(table), self.sources))).combine_chunks()
+        batches = table.slice(filling).to_batches(self.batch)  # before the clock runs: they lie ready for their source
+        yield from table.slice(0, filling).to_batches(max(self.batch, FILLING))
         self.filled.wait()
         for k, batch in enumerate(batches):
             if self.rate:

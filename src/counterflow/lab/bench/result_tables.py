@@ -217,7 +217,13 @@ def stream_tables(rows: list[Row]) -> list[str]:
             [slow, *(milliseconds(row, figures) for row in gentle)],
         ]
     sizes = f"Through `cf.window_join`, Arrow batches in and out, results in order{_windows(rows, 'rate')}:"
-    return [sizes, markdown_table(["", *names], lines), *_rates_by_batch(rows, names), *_pushed_rows(rows)]
+    return [
+        sizes,
+        markdown_table(["", *names], lines),
+        *_rates_by_batch(rows, names),
+        *_by_sources(rows),
+        *_pushed_rows(rows),
+    ]
 
 
 def _rates_by_batch(rows: list[Row], names: list[str]) -> list[str]:
@@ -233,6 +239,16 @@ def _rates_by_batch(rows: list[Row], names: list[str]) -> list[str]:
                 lines.append([f"{join}, windows of {window:,} rows, batches of {batch:,}", *figures])
     said = "M tuples/s, and the share of what the best bare nodes make whose tuples lie ready:"
     return [said, markdown_table(["", *names], lines)] if lines else []
+
+
+def _by_sources(rows: list[Row]) -> list[str]:
+    found = pick_all(rows, case="sources")
+    if not found:
+        return []
+    size = f"batches of {found[0]['batch_rows']:,}{_windows(rows, 'sources')}"
+    said = f"ScaleJoin, equality, by the physical sources of a side, each with its own thread to the gate; {size}:"
+    lines = [["M tuples/s", *(f"{row['tuples_per_s'] / 1e6:.2f}" for row in found)]]
+    return [said, markdown_table(["sources a side", *(str(row["sources"]) for row in found)], lines)]
 
 
 def _pushed_rows(rows: list[Row]) -> list[str]:

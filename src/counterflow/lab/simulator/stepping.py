@@ -35,7 +35,6 @@ from counterflow.lab.simulator.run_words import (
 )
 from counterflow.lab.simulator.schedules import chance, choose
 from counterflow.lockfree.message_ring import front, pop, room, try_send, waiting
-from counterflow.lockfree.scale_gate import LAST_TIME
 from counterflow.lockfree.shared_words import Words
 from counterflow.protocols import words as w
 from counterflow.protocols.collect import collect, complete_rank
@@ -119,15 +118,15 @@ def source_mover(step_source: Any) -> Any:
         written, total = m[source + w.SOURCE_WRITTEN], s.source_totals[k]
         if step_source(m, k, amount) == w.WORKED:
             return True
-        if m[source + w.SOURCE_ADDED] < written or m[source + w.SOURCE_WATERMARK] == LAST_TIME:
+        if m[source + w.SOURCE_ADDED] < written or m[source + w.SOURCE_ENDED] != 0:
             return False  # no room, or it has ended
         written = min(written + amount, total)
         if m[source + w.SOURCE_WRITTEN] == total:
-            m[source + w.SOURCE_WATERMARK], m[source + w.SOURCE_OWES] = LAST_TIME, 1
+            m[source + w.SOURCE_ENDED], m[source + w.SOURCE_OWES] = 1, 1
             s.state[CLOSED] += 1
             s.state[FINISHED] = s.state[CLOSED] == s.rules[DRIVERS]
         elif amount % 2 == 0 and written < total:
-            m[source + w.SOURCE_WATERMARK] = words_at(m[source + w.SOURCE_TIMES], total)[written] - 1
+            m[source + w.SOURCE_FRONTIER] = words_at(m[source + w.SOURCE_TIMES], total)[written]
         m[source + w.SOURCE_WRITTEN] = written
         return True
 

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from typing import Any
 
 WAIT_SECONDS = 60.0  # a fork that waits longer goes ahead: better a child that cannot compile than none
 _held: list[Any] = []
+_importing = threading.RLock()
+
+
+@cache
+def compiled_module(name: str) -> Any:
+    """Return a module of this package that is compiled when it is imported: here, so that a fork waits for it.
+
+    A module that is being imported has a lock, and in a child nobody would open it.
+    """
+    with _importing:
+        return import_module(f"counterflow.windows.compiled.{name}")
 
 
 def _locks() -> Iterator[Any]:
     """Yield the locks that compiling takes, in the order in which it takes them; only of what is imported."""
+    yield _importing
     if (build := sys.modules.get("counterflow.windows.compiled.build")) is not None:
         # A kernel is a cached property, which holds a lock for all instances while it is made (until Python 3.11).
         properties = [value for value in vars(build.Kernels).values() if isinstance(value, cached_property)]

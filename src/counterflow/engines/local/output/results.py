@@ -21,6 +21,7 @@ from counterflow.engines.local.output.retained import RetainedRows
 from counterflow.engines.local.short_way import Few
 from counterflow.engines.local.stamps import Mark, Stamped, Step
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.vectors import Array
 
 RESULT_ROWS_MAX = 1 << 16  # of a batch
@@ -84,11 +85,9 @@ class Results:
     def use_compiled(self) -> None:
         """Pick rows by compiled code from now on."""
         if not self._compiled:
-            from counterflow.windows.compiled import picking  # not before it is needed: it imports the compiler
-
             self._compiled = True
             for rows in self.rows:
-                rows.records.compiled = picking
+                rows.records.compiled = compiled_module("picking")
 
     # --- input
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Required, TypeAlias, TypedDict,
 
 import pyarrow as pa
 
+from counterflow.engines.local.core import auto_reason
 from counterflow.engines.local.engine import join_streams, join_tables
 from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.sources import is_stream, open_side
@@ -210,6 +211,8 @@ def _explained(spec: JoinSpec, engine: Local | Simulated, table_rows: tuple[int,
     if asked.protocol and asked.protocol.matrix:
         (rows, columns), because = choose_layout(asked, spec, table_rows)
         details = {"layout": f"{rows}x{columns}", "because": because}
+    elif asked.algorithm == "auto":
+        details = {"because": auto_reason(spec, asked, streaming=table_rows is None)}
     local = lay_out(asked, spec, table_rows)
     described = engine.describe(local) if isinstance(engine, Simulated) else local.described
     return Explanation(spec, engine=f"in process, {described}", details=details)

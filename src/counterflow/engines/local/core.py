@@ -108,24 +108,46 @@ def make_core(
 
         return gated_core(spec, engine, sources)
     if engine.algorithm == "auto":
-        return SequentialCore(spec, pairs_max=engine.buffer_rows)
+        return SequentialCore(spec, pairs_max=engine.buffer_rows, threads=scan_threads(spec, engine))
     from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed
 
     return parallel_core(spec, lay_out(engine, spec), expected_rows)
 
 
+def scan_threads(spec: JoinSpec, engine: Local) -> int:
+    """Return how many threads search a window for 'auto': one asks an index, a scan is dealt out over all cores."""
+    path = choose_path(spec.parts, "left")
+    return 1 if path.equalities or path.bands else engine.threads
+
+
+def auto_reason(spec: JoinSpec, engine: Local, streaming: bool) -> str:
+    """Say what 'auto' does with a join, and why."""
+    path = choose_path(spec.parts, "left")
+    threads = scan_threads(spec, engine) if streaming else engine.threads
+    if threads > 1:
+        why = (
+            "there is no index, so long scans are dealt out over"
+            if streaming
+            else "tables lie ready and are searched on"
+        )
+        return f"auto: {why} {threads} cores"
+    if streaming and (path.equalities or path.bands):
+        return "auto: one core asks the index, which takes less time than telling others; another one makes the results"
+    return "auto: one core, as there is no other or workers=1 asks for it"
+
+
 class SequentialCore:
-    """Kang's procedure in the feeding thread.
+    """Kang's procedure in the feeding thread; a long scan is dealt out over `threads`, as CellJoin does it.
 
     At most `pairs_max` pairs, and those of one probe (of one batch, where they are ordered), wait for `collect`.
     """
 
     takes_any_order = True  # a tuple is looked for where its stamps say, whatever came before
 
-    def __init__(self, spec: JoinSpec, pairs_max: int) -> None:
+    def __init__(self, spec: JoinSpec, pairs_max: int, threads: int = 1) -> None:
         paths = [choose_path(spec.parts, side) for side in SIDES]
         self._compiler = BackgroundCompiler(paths, spec.predicate, "auto")
-        self.join = TwoWindows(spec.predicate, spec.parts, compiler=self._compiler)
+        self.join = TwoWindows(spec.predicate, spec.parts, compiler=self._compiler, threads=threads)
         self.pairs_max = pairs_max
         # Ordered pairs wait for the last one of their batch; what is only matched, and has no pairs to show, does not.
         self.in_order = spec.ordered and spec.has_right_columns

@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from counterflow.cores import start_thread
 from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide, identity_of
-from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, make_core
+from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, auto_reason, make_core
 from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
 from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.engines.local.input.watermarks import Punctuation, time_of
+from counterflow.engines.local.matrix import lay_out
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, END
 from counterflow.engines.local.output.results import Results, make_results
@@ -356,6 +357,12 @@ class StreamJoin:
         schema = self.columns[i].schema
         return pa.table({}) if schema is None else schema.empty_table()
 
+    def _chosen(self, spec: JoinSpec) -> str:
+        """Return how it is joined, and why."""
+        if self.engine.algorithm == "auto":
+            return auto_reason(spec, self.engine, streaming=True)
+        return lay_out(self.engine, spec).described
+
     def metrics(self) -> dict[str, Any]:
         driver, results = self.driver, self._results
         found: dict[str, Any] = {}
@@ -375,6 +382,7 @@ class StreamJoin:
             "results": 0 if results is None else results.results - self._output.dropped,
             "results_dropped": self._output.dropped,
             "compiling": self._core is not None and self._core.compiling,
+            "chosen": None if self.spec is None else self._chosen(self.spec),
             "watermark": None,
         }
         if driver is not None and self.spec is not None and driver.frontier > BEGINNING:

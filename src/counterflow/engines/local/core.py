@@ -123,17 +123,13 @@ def scan_threads(spec: JoinSpec, engine: Local) -> int:
 def auto_reason(spec: JoinSpec, engine: Local, streaming: bool) -> str:
     """Say what 'auto' does with a join, and why."""
     path = choose_path(spec.parts, "left")
-    threads = scan_threads(spec, engine) if streaming else engine.threads
-    if threads > 1:
-        why = (
-            "there is no index, so long scans are dealt out over"
-            if streaming
-            else "tables lie ready and are searched on"
-        )
-        return f"auto: {why} {threads} cores"
     if streaming and (path.equalities or path.bands):
         return "auto: one core asks the index, which takes less time than telling others; another one makes the results"
-    return "auto: one core, as there is no other or workers=1 asks for it"
+    if engine.workers == 1:
+        return "auto: one core, as workers=1 asks for"
+    if streaming:
+        return "auto: there is no index, so long scans are dealt out over all cores"
+    return "auto: tables lie ready, and are searched on all cores"
 
 
 class SequentialCore:

@@ -130,6 +130,31 @@ def test_single_rows_take_it(taken, where):
     assert len(join.results.rows[0].records) < 600  # of 1000: what is dead is forgotten
 
 
+def test_results_hear_of_rows_before_of_their_pairs(monkeypatch):
+    """Another thread may take pairs as soon as the core has them, and looks for their rows then."""
+    join = Pushed(EQUI, 30)
+    known = []
+    take_pairs = SequentialCore.take_pairs
+
+    def noted(core, i, n, pairs):
+        known.append(len(join.inbox._steps))
+        take_pairs(core, i, n, pairs)
+
+    monkeypatch.setattr(SequentialCore, "take_pairs", noted)
+    for i, batch in interleaved([rows_of(200, seed, 0.0) for seed in (1, 2)], [1], 3):
+        join.take(i, batch)
+    assert len(known) > 300 and set(known) == {1}
+
+
+def test_not_where_marks_matter(taken):
+    """The short way makes none, and what follows a join of joins waits for its punctuations."""
+    join = Pushed(EQUI, 30)
+    join.driver.marks_matter = True
+    for i, batch in interleaved([rows_of(200, seed, 0.0) for seed in (1, 2)], [1], 3):
+        join.take(i, batch)
+    assert not taken and join.results.limit >= 0  # half of the times are below
+
+
 @pytest.mark.parametrize(
     "options",
     [

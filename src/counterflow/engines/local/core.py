@@ -181,8 +181,8 @@ class SequentialCore:
             self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
             self._tell()
 
-    def take_few(self, i: int, n: int, pairs: tuple[Array, Array]) -> None:
-        """Take the pairs of the next `n` tuples of one side, which were joined elsewhere (`windows.few_rows`)."""
+    def take_pairs(self, i: int, n: int, pairs: tuple[Array, Array]) -> None:
+        """Take the pairs of the next `n` tuples of one side, which were joined elsewhere (`short_way`)."""
         with self._changed:
             self._complete = (self._complete[0] + n * (i == 0), self._complete[1] + n * (i == 1))
             if len(pairs[0]):

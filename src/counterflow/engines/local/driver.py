@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from counterflow.engines.local.checkpoint import CheckpointFolder, SourceState
-from counterflow.engines.local.core import SIDES, Core
+from counterflow.engines.local.core import SIDES, Core, SequentialCore
 from counterflow.engines.local.input.intake import LINGER_SECONDS, End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
@@ -26,7 +26,7 @@ from counterflow.windows.times import time_values
 if TYPE_CHECKING:
     from counterflow.engines.local.input.carriers import Carrier
 
-COUNT_SECONDS = 0.1
+COUNT_SECONDS = 0.1  # how long `metrics` waits for whoever drives; then it tells what was counted last
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Inbox:
 
     def put(self, step: Handed, patient: bool = True) -> bool:
         """Hand a step over, if `patient` when there is room for it; return False if the join was stopped."""
-        rows = len(step) if isinstance(step, Step) else len(step.times) if isinstance(step, Few) else 0
+        rows = len(step) if isinstance(step, Step | Few) else 0
         with self._lock:
             if isinstance(step, Mark) and self._steps and isinstance(self._steps[-1], Mark):
                 self._steps.pop()  # the newer one says more
@@ -235,7 +235,7 @@ class Driver:
             del polled  # or it would be kept while the next one is waited for
             if not self._all_joined:
                 self.wanted = self._wanted()  # the slowest source first: others may be late by what it says
-        if self._all_joined and rows:  # by the short way, and nothing else has come
+        if self._all_joined and rows and not self.may_be_silent:  # by the short way, and nothing else can be due
             self.frontier = self.merging.frontier
             return True
         self._excuse_silent()
@@ -320,9 +320,8 @@ class Driver:
         source = self.merging.sources[rank]
         if isinstance(item, pa.RecordBatch):
             self._since_counted += item.num_rows
-            if self._short_way is not None and (few := self._short_way.take(source, item)) is not None:
-                self.inbox.put(few, patient=self._patient)
-                return len(few.times)
+            if (few := self._join_few(source, item)) is not None:
+                return len(few)
         self._all_joined = False
         if isinstance(item, Watermark):
             source.heartbeat(item)
@@ -337,6 +336,17 @@ class Driver:
         if late is not None:
             self.late[source.source.side].add(late)
         return int(item.num_rows)
+
+    def _join_few(self, source: SourceProgress, batch: pa.RecordBatch) -> Few | None:
+        """Join a batch the short way, if it can take that: not where marks matter, which only the long way makes."""
+        if self._short_way is None or self.marks_matter:
+            return None
+        few = self._short_way.take(source, batch)
+        # As in `_hand_over`, the results hear of the rows first.
+        if few is not None and self.inbox.put(few, patient=self._patient):
+            assert isinstance(self.core, SequentialCore)
+            self.core.take_pairs(few.side, len(few), few.pairs)
+        return few
 
     def join_due(self) -> None:
         """Hand what is due to the core and to the results, or a mark if nothing is due but more is certain."""

@@ -22,18 +22,22 @@ from counterflow.windows.vectors import Array, contiguous, from_arrow_column
 
 
 class Few(NamedTuple):
-    """Rows of one side, 0 for the left one, that took the short way."""
+    """Rows of one side, 0 for the left one, that took the short way, and their pairs as left and right numbers."""
 
     side: int
     times: Array
     columns: list[pa.Array]
+    pairs: tuple[Array, Array]
+
+    def __len__(self) -> int:
+        return len(self.times)
 
 
 class ShortWay:
     """What few rows of a source take, if they can."""
 
     def __init__(self, spec: JoinSpec, stamping: Stamping, core: SequentialCore) -> None:
-        self._stamping, self._core, self._few = stamping, core, FewRows(core.join)
+        self._stamping, self._few = stamping, FewRows(core.join)
         self._reach = [time_reach(spec, side) for side in SIDES]
         # The columns that the predicate uses of each side, and where they are in a batch
         self._columns = [
@@ -67,5 +71,5 @@ class ShortWay:
         first, known, of = self._stamping.take_few(i, times)
         before, after = self._reach[i]
         assert before is not None and after is not None  # durations
-        self._core.take_few(i, n, self._few.join(i, columns, first, contiguous(times), (before, after), known, of))
-        return Few(i, times, arrays)
+        pairs = self._few.join(i, columns, first, contiguous(times), (before, after), known, of)
+        return Few(i, times, arrays, pairs)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+import counterflow as cf
+from counterflow.engines.local.stamps import stamp_tables
+from counterflow.engines.simulated.stepped_core import SeededCore
 from counterflow.protocols.design import Design
+from counterflow.spec.join_spec import build_spec
 from effort import THOROUGH
 from inputs import joins
 from nodes import pairs_by_schedule, pairs_on_threads
@@ -57,6 +63,32 @@ def test_any_schedule(algorithm, kind, data, seed):
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_threads(algorithm, kind, data, seed):
     check(pairs_on_threads, data.draw(designs(algorithm, kind)), *data.draw(joins(60, [kind])), seed)
+
+
+@pytest.mark.parametrize("where", ["l.k + r.k < 40", "l.k * r.k % 59 < 99"])  # compiled, and left to Python
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_windows_that_grow_in_the_middle_of_a_search(algorithm, where):
+    """A search of more pairs than a call writes goes on in a ring that its owner has exchanged for a larger one."""
+    rng, times = np.random.default_rng(7), np.concatenate([np.arange(600), 600 + np.arange(400) // 8])
+    left, right = (pa.table({"t": times, "i": np.arange(1000), "k": rng.integers(0, 20, 1000)}) for _ in range(2))
+    options = {"where": where, "time": "t", "window": 200}  # 200 rows, which go round their ring, and then many more
+    spec, expected = build_spec(left.schema, right.schema, **options), cf.window_join(left, right, **options)
+    layout = (1, 2) if algorithm == "dpjoin" else (1, 1)
+    design = Design(
+        algorithm, 1 if algorithm == "kang" else 2, 64, layout, access="scan", in_flight=256, outbox_rows=1 << 10,
+        capacity_min=128, nullable=False,
+    )  # fmt: skip
+    for seed in range(5):
+        core, arrivals = SeededCore(spec, design, random.Random(seed)), stamp_tables(spec, left, right)
+        for at in range(0, arrivals.total, 128):
+            core.feed(*arrivals.batch(at, at + 128))
+            core.expire(*arrivals.horizons(at + 128))
+        core.finish()
+        while not core.finished:
+            core.move()
+        found = [np.concatenate(side) for side in zip(*core.pairs, strict=True)]
+        pairs = np.sort(arrivals.left.rows[found[0]] * 1000 + arrivals.right.rows[found[1]])
+        assert np.array_equal(pairs, np.sort(np.asarray(expected["i"]) * 1000 + np.asarray(expected["i_right"])))
 
 
 ROUNDS = range(40 if THOROUGH else 6)

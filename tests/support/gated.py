@@ -13,7 +13,7 @@ from counterflow.engines.local.driver import Inbox
 from counterflow.engines.local.gated import GatedDriver, gated_core
 from counterflow.engines.local.input.carriers import CarriedIntake
 from counterflow.engines.local.input.intake import End
-from counterflow.engines.local.input.sources import open_side
+from counterflow.engines.local.input.sources import open_added, open_side
 from counterflow.engines.local.output.results import make_results
 from counterflow.spec.join_spec import build_spec
 from inputs import table_of
@@ -25,14 +25,16 @@ HANG_SECONDS = 60
 class SteppedCarriers:
     """A join of streams of which only the nodes run by themselves; `out` has the results that are certain."""
 
-    def __init__(self, fed, workers=2, batch_rows=64, **options):
+    def __init__(self, fed, workers=2, batch_rows=64, cores=2, **options):
         left, right = ([f.stream for f in fed if f.side == side] for side in ("left", "right"))
-        sources = open_side(left, "left")[0] + open_side(right, "right")[0]
+        opened = {"left": open_side(left, "left"), "right": open_side(right, "right")}
+        sources = opened["left"][0] + opened["right"][0]
+        self.columns = {side: columns for side, (_, columns) in opened.items()}
         schema = table_of([]).schema
         self.spec = build_spec(schema, schema, streaming=True, **options)
         engine = cf.Local("scalejoin", workers=workers, batch_rows=batch_rows)
-        self.intake, self.inbox = CarriedIntake(sources, 1 << 30, shed=False), Inbox(1 << 30)
-        self.core = gated_core(self.spec, engine, sources)
+        self.intake, self.inbox = CarriedIntake(sources, 1 << 30, shed=False, cores=cores), Inbox(1 << 30)
+        self.core = gated_core(self.spec, engine, self.intake)
         self.driver = GatedDriver(self.spec, engine, self.intake, self.inbox, self.core)
         self.results = make_results(self.spec, self.core.in_order)
         self.out: list = []
@@ -47,16 +49,27 @@ class SteppedCarriers:
         else:
             rows, seen[i] = tables[i].slice(seen[i], len(what)), seen[i] + len(what)
             self.intake._put(i, one_batch(rows))
-        self.driver.carriers[i]._round()
         for carrier in self.driver.carriers:
-            if carrier.progress.live and carrier._lags():
+            if i in carrier.sources:
+                carrier._round()
+        for carrier in self.driver.carriers:
+            if carrier.live and carrier._lags():
                 carrier._round()
         if joins:
             self.join()
 
+    def add(self, fed):
+        """Add a source; its carrier lets it take part at once. Return its rank, or None if its side has ended."""
+        source = open_added(fed.stream, fed.side, len(self.intake.sources), self.columns[fed.side])
+        rank = self.driver.add_source(source)
+        for carrier in self.driver.carriers:
+            if carrier._coming:
+                carrier._round()
+        return rank
+
     def join(self):
         """Let the driver catch up with the carriers, and take what is certain then."""
-        while (polled := self.driver.intake.poll(range(len(self.intake.sources)), 1 << 30)) is not None:
+        while (polled := self.driver.intake.poll(range(len(self.driver.carriers)), 1 << 30)) is not None:
             self.driver.take(*polled)
         self.driver.join_due()
         self._collect(lambda: self.core._complete == self.core._known)

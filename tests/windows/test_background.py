@@ -50,6 +50,7 @@ FOREVER = background.CHILD.replace(
 def compiling(monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_COMPILE", "auto")
     monkeypatch.setattr(background, "_loaded", set())
+    monkeypatch.setattr(background, "_loaded_for_few", set())
 
 
 class ReadyAfter:
@@ -62,6 +63,9 @@ class ReadyAfter:
     def ready(self, nullable: bool) -> bool:
         self.asked += 1
         return self.asked > self.asks
+
+    def ready_for_few(self, nullable: bool) -> bool:
+        return False  # it is not interpreted
 
     def close(self) -> None:
         pass
@@ -109,7 +113,8 @@ def test_the_change_is_made():
         join = TwoWindows(spec.predicate, spec.parts, compile_after=1, compiler=(compiler := ReadyAfter(2)))
         seen = []
         for n in range(4):
-            list(join.process(*batches(spec, n)))
+            left, right = batches(spec, n)
+            list(join.meet_right_window(left, right)), list(join.meet_left_window(left, right))
             seen.append((join.left.is_compiled, join.right.is_compiled))
     assert compiler.asked > 2
     assert seen == [(False, False), (True, True), (True, True), (True, True)]
@@ -156,9 +161,34 @@ def test_the_child_compiles_into_the_cache(tmp_path, monkeypatch):
     assert compiler._children[0].returncode == 0
 
 
+def test_what_few_rows_need_is_made_last(tmp_path, monkeypatch):
+    """A search does not wait for it; and the next join begins with it."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("COUNTERFLOW_CACHE_DIR", str(tmp_path))
+    where = f"l.x = r.x AND l.t < r.t + {os.getpid()}"
+    first = compiler_of(where)
+    wait_until(lambda: first.ready(False))
+    assert not first.busy
+    wait_for_end(first)
+    assert first.ready_for_few(False) and first._children[0].returncode == 0
+    again = compiler_of(where)
+    assert again.ready(False) and again.ready_for_few(False) and not again.threads
+
+
+def test_a_failure_for_few_rows_is_said_and_the_join_goes_on(monkeypatch):
+    monkeypatch.setattr(build, "load", interpreted.load)  # which cannot do it
+    monkeypatch.setattr(background, "cache_directory", lambda: None)
+    compiler = compiler_of()
+    with pytest.warns(RuntimeWarning, match="rows that come alone are joined more slowly"):
+        assert not compiler.ready(False)
+        wait_for_end(compiler)
+    assert compiler.ready(False) and not compiler.ready_for_few(False)
+
+
 def test_what_is_loaded_is_ready_at_once(monkeypatch):
     """The next join of this process with the same kernels begins with them: no thread, no child."""
     monkeypatch.setattr(build, "load", interpreted.load)
+    monkeypatch.setattr(background, "FOR_FEW", {})  # it is not interpreted
     monkeypatch.setattr(background, "cache_directory", lambda: None)
     first = compiler_of()
     assert not first.ready(False)
@@ -256,6 +286,7 @@ def has_ended(pid: int) -> bool:
 @pytest.mark.parametrize("lack", ["process", "cache", "executable", "child"])
 def test_without_a_child_the_thread_compiles(monkeypatch, lack):
     monkeypatch.setattr(build, "load", interpreted.load)
+    monkeypatch.setattr(background, "FOR_FEW", {})  # it is not interpreted
     if lack == "process":
 
         def refused(*_, **__):

@@ -155,14 +155,17 @@ def rows_in_window(m: Words, node: int, segment: int, first: int, count: int, li
     """Write each probe's range of rows; returns how many rows there are in all.
 
     Rows up to the probe's `high` came before it. Those after it came later (where they can be stored already), and the
-    pair is in the window if the probe is in the stored tuple's. `limit` is a number at which stored tuples end.
+    pair is in the window if the probe is in the stored tuple's. `limit` is a number at which stored tuples end. Of two
+    tuples that fill windows again the pair is known.
     """
     stride, offset = m[segment + w.SEGMENT_STRIDE], m[segment + w.SEGMENT_OFFSET]
     first_row, end_row = (
         m[segment + w.SEGMENT_FIRST_ROW],
         min(m[segment + w.SEGMENT_NEXT_ROW], row_from(m, segment, limit)),
     )
-    stamps = m[node + w.NODE_STAMPS + 1 - m[segment + w.SEGMENT_SIDE]]
+    side, refilled = m[segment + w.SEGMENT_SIDE], m[w.HEADER_FEED] + w.FEED_REFILLED
+    known, first_new_row = m[refilled + 1 - side], row_from(m, segment, m[refilled + side])
+    stamps = m[node + w.NODE_STAMPS + 1 - side]
     low, high, mask = stamp_arrays(stamps)
     every, begin_at = numbering(stamps)
     oldest, newest = words_at(m[segment + w.SEGMENT_OLDEST], count), words_at(m[segment + w.SEGMENT_NEWEST], count)
@@ -174,6 +177,8 @@ def rows_in_window(m: Words, node: int, segment: int, first: int, count: int, li
     for i in range(count):
         slot = (first + i) & mask
         begin = max((low[slot] - offset + stride - 1) // stride, first_row)
+        if (first + i) * every + begin_at < known:
+            begin = max(begin, first_new_row)
         end = min((high[slot] - offset) // stride + 1, end_row)
         if later:
             beyond = end_row

@@ -124,7 +124,7 @@ class Segment:
         if m[at + w.SEGMENT_RING]:
             first = min(int(m[s.at + w.SEGMENT_FIRST_ROW]) for s in (self, *self.sharers))
             rows = np.arange(first, int(m[at + w.SEGMENT_NEXT_ROW]))
-            old, new = rows & (len(self.ring[-1].T) - 1), rows & (capacity - 1)
+            old, new = rows & (len(self.stamps[0]) - 1), rows & (capacity - 1)
             for before, after in zip([*self.ring, *self.stamps], [*ring, *stamps], strict=True):
                 after[..., new] = before[..., old]
         self.ring, self.stamps = ring, stamps

@@ -129,6 +129,7 @@ FEED_WAY = 0  # how tuples reach the nodes: one of TO_*
 FEED_AHEAD = 1  # tuples that the driver may be ahead of the slowest node
 FEED_LANES = 2  # and 3: lanes of left and of right tuples
 FEED_HEADS = 4  # how many places there are at which tuples enter
+FEED_REFILLED = 5  # and 6: the first left and right tuples, which fill windows again: their pairs are known
 
 FEED_OFFERED = 8  # and 9: left and right tuples that lie ready
 FEED_BOUND = 10  # and 11: left and right tuples that no tuple after the offered ones meets

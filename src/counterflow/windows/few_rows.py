@@ -1,135 +1,256 @@
 """Few rows at a time: the same windows as for many, without the work that only pays for many.
 
 A batch of one row through `WindowStore` makes some hundred small objects and numpy calls, which take ten times as long
-as the search. Here are the calls of compiled code alone, on the same rings and indexes: each batch may go one way or
-the other. What is not plain goes the long way: `FewRows.ready` says when.
+as the search. Here one call of compiled code (`compiled.few`) stores and looks for it, on the same rings and indexes:
+each batch may go one way or the other. What is not plain goes the long way: `FewRows.refresh` says when.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import ctypes
+from collections.abc import Sequence
+from typing import Any
 
-from counterflow.predicate.expression import Column, Expression, Side
-from counterflow.windows.compiled.block import AT, FOUND, LEFT_OVER, STATUS_WORDS, UNSURE, WAITING, WORK_SHAPE
-from counterflow.windows.compiled.compiled_predicate import BY_KEY, Keyed, kernel_array
+import numpy as np
+import pyarrow as pa
+
+from counterflow.predicate.expression import SIDES, Column, Expression
+from counterflow.windows.compiled import block
+from counterflow.windows.compiled.compiled_predicate import BY_KEY
+from counterflow.windows.compiled.compiled_window import CompiledWindow
 from counterflow.windows.compiled.forking import compiled_module
-from counterflow.windows.evaluate import Columns
-from counterflow.windows.pair_buffers import Pairs
+from counterflow.windows.pair_buffers import PAIRS_MIN
 from counterflow.windows.row_ring import of_predicate
 from counterflow.windows.store import Batch, WindowStore
+from counterflow.windows.times import is_plain_time
 from counterflow.windows.two_windows import TwoWindows
-from counterflow.windows.vectors import Array
+from counterflow.windows.vectors import Array, from_arrow_column, kernel_dtype
 
 ROWS_MAX = 256
+_NOTHING = np.empty(0, np.int64)
+
+_pointer_of: Any = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _is_plain_number(type_: pa.DataType) -> bool:
+    """Return whether compiled code reads columns of this type where Arrow has them."""
+    return pa.types.is_signed_integer(type_) or type_ in (pa.float32(), pa.float64()) or is_plain_time(type_)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _words(*values: int) -> Array:
+    return np.array([*values, 0], np.int64)  # not empty
+
+
+class _Arena:
+    """Where the rows of a side are copied to: the predicate's columns, the equality's hash, the bands' keys."""
+
+    def __init__(self, store: WindowStore, schema: pa.Schema) -> None:
+        path, bands = store.path, len(store.path.bands)
+        equal = [equality.key(store.side) for equality in path.equalities]
+        keys = [band.key(store.side) for band in path.bands]
+        self.names = list(store.types)
+        self.children = [schema.get_field_index(name) for name in self.names]
+        types = [schema.field(child).type for child in self.children]
+        self.plain = (
+            len(equal) <= 1
+            and len(equal) + bands > 0
+            and all(map(_is_plain_number, types))
+            and all(_is_plain(key, exact=True) for key in equal)
+            and all(_is_plain(key, exact=False) for key in keys)
+        )
+        if not self.plain:
+            return
+        self.columns = {name: np.zeros(ROWS_MAX, kernel_dtype(store.types[name])) for name in self.names}
+        self.usable = np.full(ROWS_MAX, BY_KEY, np.uint8)
+        self.hashes, self.keys = np.zeros(ROWS_MAX, np.uint64), np.zeros((bands, ROWS_MAX))
+        self.widths = [type_.bit_width // 8 for type_ in types]
+        self.floats = [pa.types.is_floating(type_) for type_ in types]
+        self.hashed = self.names.index(_name(equal[0])) if equal else -1
+        self.keyed = _words(*(self.names.index(_name(key)) for key in keys))
+
+    def descriptor(self, names: Sequence[str], keys: Array) -> Array:
+        """Return its arrays as `compiled.block` describes them, with these columns and keys."""
+        arrays: list[Array] = [self.hashes, self.usable, keys, *(self.columns[name] for name in names)]
+        return _words(ROWS_MAX - 1, *(_address(array) for array in arrays))
+
+    def table(self, ring: dict[str, Array]) -> Array:
+        """Return `COLUMNS` of `compiled.few`, for a ring with these columns."""
+        kept = [(_address(ring[of_predicate(name)]), _address(self.columns[name])) for name in self.names]
+        rows = zip(self.children, self.widths, self.floats, kept, strict=True)
+        return _words(*(word for child, width, is_float, at in rows for word in (child, width, is_float, *at)))
 
 
 class FewRows:
-    """Arrivals of one side, at most ROWS_MAX at a time: stored in its window, and looked for in the other one."""
+    """Arrivals of one side, at most ROWS_MAX at a time: stored in its window, and looked for in the other one.
 
-    def __init__(self, windows: TwoWindows) -> None:
+    `reach` says for each side how much earlier and later than its tuples those are that they meet.
+    """
+
+    def __init__(
+        self, windows: TwoWindows, schemas: Sequence[pa.Schema], times: Sequence[str], reach: Sequence[tuple[int, int]]
+    ) -> None:
         self._stores = windows.left, windows.right
-        path = windows.left.path
-        self._equal = [equality.key for equality in path.equalities]
-        self._bands = [band.key for band in path.bands]
-        sides: tuple[Side, Side] = ("left", "right")
-        self._plain = (
-            len(self._equal) + len(self._bands) > 0
-            and len(self._equal) <= 1
-            and all(_is_plain(key(side), exact=True) for key in self._equal for side in sides)
-            and all(_is_plain(key(side), exact=False) for key in self._bands for side in sides)
+        self._arenas = [_Arena(store, schema) for store, schema in zip(self._stores, schemas, strict=True)]
+        self.plain = all(arena.plain for arena in self._arenas) and all(
+            is_plain_time(schema.field(time).type) for schema, time in zip(schemas, times, strict=True)
         )
-        self._usable = np.full(ROWS_MAX, BY_KEY, np.uint8)
-        self._no_hashes = np.zeros(ROWS_MAX, np.uint64)
-        self._status, self._work = np.zeros(STATUS_WORDS, np.int64), np.empty(WORK_SHAPE, np.int64)
-        self._over, self._pairs = np.empty(ROWS_MAX, np.int64), Pairs()
-        self._range = np.empty((2, ROWS_MAX), np.int64)
+        self._children = [schema.get_field_index(time) for schema, time in zip(schemas, times, strict=True)]
+        self._reach = reach
+        self._kernels: Any = None
+        self._of: list[CompiledWindow | None] = [None, None]  # the windows that the blocks are made for
+        self._blocks = [np.zeros(block.BLOCK_WORDS, np.int64) for _ in SIDES]
+        self._kept: dict[Any, Any] = {}  # what compiled code knows by address
+        self._out = np.zeros((2, PAIRS_MIN), np.int64)
+        self._range = np.zeros((2, ROWS_MAX), np.int64)
 
-    def ready(self, i: int, n: int) -> bool:
-        """Return whether `n` rows of a side, the left one for 0, can go this way: its ring has room side by side."""
-        if not self._plain or n > ROWS_MAX:
-            return False
-        ring = self._stores[i].ring
-        slot = ring.next & (ring.capacity - 1)
-        return (
-            all(map(_is_plain_window, self._stores))
-            and ring.next - ring.first + n <= ring.capacity
-            and slot + n <= ring.capacity
-        )
+    # --- where all lies
 
-    def join(
-        self,
-        i: int,
-        columns: Columns,
-        first: int,
-        times: Array,
-        reach: tuple[int, int],
-        known: Array,
-        of: int,
-    ) -> tuple[Array, Array]:
-        """Store and look for the rows of a side, numbered from `first` on; return their pairs' left and right numbers.
+    def refresh(self) -> bool:
+        """Learn where windows and indexes are now; return whether rows can go this way.
 
-        `known` are the times of the opposite rows from number `of` on: those are met whose distance is within `reach`.
+        It is to be called whenever rows may have gone the long way.
         """
-        n, own, other = len(times), self._stores[i], self._stores[1 - i]
-        arrays = {name: kernel_array(vector) for name, vector in columns.items()}
-        keyed = self._keyed(own, arrays, n)
-        self._append(own, arrays, keyed, first, n)
-        ring = other.ring
-        if ring.first == ring.next:
-            return _NOTHING, _NOTHING
-        assert ring.offset is not None
-        oldest, newest = self._range[0, :n], self._range[1, :n]
-        rows_within = compiled_module("arrivals").rows_within
-        rows_within(times, *reach, known, of, ring.offset, ring.first, ring.next, oldest, newest)
-        probes, met = self._probe(other, keyed, columns, oldest, newest)
-        return (probes + first, met) if i == 0 else (met, probes + first)
+        if not self.plain or not all(store.takes_few for store in self._stores):
+            return False
+        if self._kernels is None:
+            self._kernels = few = compiled_module("few")
+            assert few.ROWS_MAX == ROWS_MAX
+            self.words = np.zeros(few.WORDS, np.int64)
+            self.words[[few.OLDEST, few.NEWEST]] = [_address(row) for row in self._range]
+            self.words[[few.OUT_PROBE, few.OUT_ROW]] = [_address(row) for row in self._out]
+        for i, store in enumerate(self._stores):
+            if self._of[i] is not store._compiled:
+                self._make_block(i)
+            self._point(i)
+        return True
 
-    def _keyed(self, own: WindowStore, arrays: dict[str, Array], n: int) -> Keyed:
-        hashes, keys = self._no_hashes[:n], np.empty((len(self._bands), n), np.float64)
-        for key in self._equal:
-            hashes = arrays[_name(key(own.side))].astype(np.int64, copy=False).view(np.uint64)
-        for k, key in enumerate(self._bands):
-            keys[k] = arrays[_name(key(own.side))]
-        assert own._compiled is not None
-        wanted = own._compiled.kernels.shape.stored_columns
-        return Keyed(hashes, keys, self._usable[:n], tuple(arrays[column.name] for column in wanted))
-
-    def _append(self, own: WindowStore, arrays: dict[str, Array], keyed: Keyed, first: int, n: int) -> None:
-        ring, window = own.ring, own._compiled
+    def _make_block(self, i: int) -> None:
+        """Write what stays as long as a window's kernels do."""
+        few, window = self._kernels, self._stores[i]._compiled
         assert window is not None
-        slot = ring.next & (ring.capacity - 1)
-        ring.columns["at"][slot : slot + n] = np.arange(first, first + n)
-        for name, array in arrays.items():
-            ring.columns[of_predicate(name)][slot : slot + n] = array
-        begin = ring.next
-        ring.next += n
-        window.append(keyed, begin)
-
-    def _probe(
-        self, other: WindowStore, keyed: Keyed, columns: Columns, oldest: Array, newest: Array
-    ) -> tuple[Array, Array]:
-        window, status, n = other._compiled, self._status, len(oldest)
-        assert window is not None and other.ring.offset is not None
-        status[:] = 0
-        window.kernels.index.probe(
-            n, keyed.hashes, keyed.keys, keyed.usable, window.bands, oldest, newest, keyed.columns, window.constants,
-            window.heads, window.records, other.ring.first, self._work, self._pairs.probes, self._pairs.rows,
-            self._over, status,
-        )  # fmt: skip
-        words = status.tolist()
-        at, found, left_over, unsure, waiting = (words[k] for k in (AT, FOUND, LEFT_OVER, UNSURE, WAITING))
-        if at == n and not (left_over or unsure or waiting):
-            return self._pairs.probes[:found].copy(), self._pairs.rows[:found] + other.ring.offset
-        offset, number = other.ring.offset, np.arange(n)
-        side: Side = "right" if other.side == "left" else "left"
-        parts = list(other.probe(Batch(side, columns, number, number, oldest + offset, newest + offset)))
-        return (
-            np.concatenate([_NOTHING, *(part[0] for part in parts)]),
-            np.concatenate([_NOTHING, *(part[1] for part in parts)]),
+        self._of[i], shape = window, window.kernels.shape
+        own, other = self._arenas[i], self._arenas[1 - i]
+        stored, probing = ([column.name for column in c] for c in (shape.stored_columns, shape.probe_columns))
+        staged = np.zeros_like(own.keys)  # side by side for as many rows as there are, so not where the arena has them
+        kept: dict[int, Array] = {
+            block.STORED: own.descriptor(stored, own.keys),
+            block.PROBING: other.descriptor(probing, other.keys),
+            block.STAGE: own.descriptor(stored, staged),
+            block.RING: np.zeros(block.RING_COLUMNS + len(stored) + 3, np.int64),  # it is written here, not there
+            block.CONSTANTS: _words(*(int(np.array([c]).view(np.int64)[0]) for c in window.constants)),
+            block.OLDEST: self._range[0],
+            block.NEWEST: self._range[1],
+            block.WORK: np.zeros(block.WORK_SHAPE, np.int64),
+            block.CHOSEN: np.zeros(ROWS_MAX, np.int64),
+            block.PROBE_KEYS: np.zeros_like(other.keys),
+            block.OUT_PROBE: self._out[0],
+            block.OUT_ROW: self._out[1],
+        }
+        b = self._blocks[i]
+        b[list(kept)] = [_address(array) for array in kept.values()]
+        b[block.OUT_SIZE], b[block.COPIES], b[block.DONE] = PAIRS_MIN, 0, 0
+        at, words = i * few.SIDE_WORDS, self.words
+        words[at + few.BLOCK] = _address(b)
+        words[at + few.STORE], words[at + few.PROBE] = (
+            window.kernels.indexed.store.address,
+            window.kernels.indexed.probe.address,
         )
+        words[at + few.HASHES], words[at + few.KEYS] = _address(own.hashes), _address(own.keys)
+        words[at + few.HASHED] = own.hashed
+        words[at + few.KEYED], words[at + few.KEYED_COUNT] = _address(own.keyed), len(own.keyed) - 1
+        words[at + few.COLUMNS_COUNT], words[at + few.TIME_CHILD] = len(own.names), self._children[i]
+        words[at + few.BEFORE], words[at + few.AFTER] = self._reach[i]
+        self._kept[i] = kept, staged
 
+    def _point(self, i: int) -> None:
+        """Say where the rows of a window and their index lie."""
+        few, store, at, words = self._kernels, self._stores[i], i * self._kernels.SIDE_WORDS, self.words
+        ring = store.ring
+        assert ring.offset is not None
+        words[at + few.OFFSET], words[at + few.RING_AT] = ring.offset, _address(ring.columns["at"])
+        words[at + few.FIRST_ROW], words[at + few.NEXT_ROW] = ring.first, ring.next
+        words[at + few.RING_MASK] = ring.capacity - 1
+        table = self._kept["columns", i] = self._arenas[i].table(ring.columns)
+        words[at + few.COLUMNS] = _address(table)
+        self._point_index(i)
 
-_NOTHING = np.empty(0, np.int64)
+    def _point_index(self, i: int) -> None:
+        window, b = self._stores[i]._compiled, self._blocks[i]
+        assert window is not None and window.bands is not None
+        b[block.HEADS], b[block.HEADS_SIZE] = _address(window.heads), len(window.heads)
+        b[block.RECORDS], b[block.RECORDS_SIZE] = _address(window.records), len(window.records)
+        b[block.POOL], b[block.NUMBERS] = _address(window.pool), _address(window.numbers)
+        b[block.BANDS], b[block.FIRST_ROW] = _address(window.bands), self._stores[i].ring.first
+
+    def point_times(self, i: int, times: Array, begin: int, end: int, first: int, frontier: int) -> None:
+        """Say where a side's known times lie: from `begin` up to `end` of an array, from the number `first` on."""
+        few, at, words = self._kernels, i * self._kernels.SIDE_WORDS, self.words
+        words[at + few.TIMES], words[at + few.TIMES_SIZE] = _address(times), len(times)
+        words[at + few.TIMES_BEGIN], words[at + few.TIMES_END], words[at + few.TIMES_FIRST] = begin, end, first
+        words[at + few.FRONTIER] = frontier
+
+    def point_records(
+        self, i: int, address: int, width: int, size: int, span: tuple[int, int], fields: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Say where the records of a side's rows lie: `size` of `width` bytes, the rows of a `span` among them.
+
+        `fields`: of which columns they consist, where each begins in a record, and how many bytes it has.
+        """
+        few, at, words = self._kernels, i * self._kernels.SIDE_WORDS, self.words
+        words[at + few.RECORDS], words[at + few.RECORDS_WIDTH], words[at + few.RECORDS_SIZE] = address, width, size
+        words[at + few.RECORDS_FIRST], words[at + few.RECORDS_NEXT] = span
+        table = self._kept["fields", i] = _words(*(word for field in fields for word in field))
+        words[at + few.FIELDS], words[at + few.FIELDS_COUNT] = _address(table), len(fields)
+
+    # --- rows
+
+    def take(self, i: int, batch: pa.RecordBatch, keeps: bool) -> int | None:
+        """Store and look for the rows of a side's batch; with `keeps`, write their records, too.
+
+        Return how many pairs are ready for `give`; -1 if they are to be searched for (`search`); None if nothing was
+        done, because the batch cannot go this way.
+        """
+        few, (_, capsule) = self._kernels, batch.__arrow_c_array__()
+        pointer = _pointer_of(capsule, b"arrow_array")
+        while (pairs := few.take(self.words, i, pointer, keeps)) == few.INDEX_FULL:
+            window = self._stores[i]._compiled
+            assert window is not None
+            window.grow()
+            self._point_index(i)
+        if pairs in (few.NOT_PLAIN, few.NO_ROOM):
+            return None
+        self._stores[i].ring.next += batch.num_rows
+        return max(pairs, -1)
+
+    def newest(self, i: int) -> int:
+        """Return the time of the last row of a side."""
+        return int(self.words[i * self._kernels.SIDE_WORDS + self._kernels.FRONTIER])
+
+    def pairs(self, i: int, count: int) -> tuple[Array, Array]:
+        """Return the left and right numbers of the pairs that were found for rows of side `i`."""
+        own, other = self._out[:, :count].copy()
+        return (own, other) if i == 0 else (other, own)
+
+    def search(self, i: int, batch: pa.RecordBatch) -> tuple[Array, Array]:
+        """Look for rows that are stored, by everything that windows can do; return their pairs' numbers."""
+        store, n = self._stores[1 - i], batch.num_rows
+        offset, first = store.ring.offset, self._stores[i].ring.next - n + (self._stores[i].ring.offset or 0)
+        columns = {name: from_arrow_column(name, batch.column(name)) for name in self._arenas[i].names}
+        number = np.arange(n)
+        low, high = self._range[:, :n] + (offset or 0)
+        parts = list(store.probe(Batch(SIDES[i], columns, number, number, low, high)))
+        own = np.concatenate([_NOTHING, *(part[0] for part in parts)]) + first
+        other = np.concatenate([_NOTHING, *(part[1] for part in parts)])
+        return (own, other) if i == 0 else (other, own)
+
+    def give(self, i: int, count: int, message: Array, columns: Array, target: int) -> None:
+        """Write the results of the pairs of side `i`'s rows: see `compiled.few.give`."""
+        self._kernels.give(self.words, i, count, message, columns, target)
 
 
 def _name(key: Expression) -> str:
@@ -142,18 +263,3 @@ def _is_plain(key: Expression, exact: bool) -> bool:
     if not isinstance(key, Column) or key.type.is_decimal:
         return False
     return key.type.is_exact or (key.type.is_float and not exact)
-
-
-def _is_plain_window(store: WindowStore) -> bool:
-    """Return whether a window is searched by a compiled index, holds no NULL, and knows a row's number by its place."""
-    window, ring = store._compiled, store.ring
-    return (
-        window is not None
-        and window.access == "index"
-        and window.bands is not None
-        and not window.nullable
-        and not window.kernels.shape.hashed
-        and store._rows_are_coordinates
-        and ring.offset is not None
-        and ring.in_order
-    )

@@ -76,6 +76,8 @@ class Compiler(Protocol):
 
     def ready(self, nullable: bool) -> bool: ...
 
+    def ready_for_few(self, nullable: bool) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -126,6 +128,36 @@ class WindowStore:
     @property
     def is_compiled(self) -> bool:
         return self._compiled is not None
+
+    def expect_many(self) -> None:
+        """Compile the predicate as soon as rows are looked for."""
+        self.compile_after = min(self.compile_after, 1) if self.compile_after != np.inf else np.inf
+
+    def use_threads(self, threads: int) -> None:
+        """Search with this many threads from the next probe on, in whatever thread this is said."""
+        self.threads = threads
+        if (compiled := self._compiled) is not None:
+            compiled.threads = threads
+
+    def is_settled(self, nulls: bool) -> bool:
+        """Return whether it is compiled, and arrivals with NULLs or without do not change how."""
+        return self._compiled is not None and self._compiled.nullable == (self._nulls or nulls)
+
+    @property
+    def takes_few(self) -> bool:
+        """Whether `few_rows` may work on it: what it calls is compiled, and a row's number is known by its place."""
+        window, ring = self._compiled, self.ring
+        return (
+            window is not None
+            and window.access == "index"
+            and window.bands is not None
+            and not window.nullable
+            and not window.kernels.shape.hashed
+            and self._rows_are_coordinates
+            and ring.offset is not None
+            and ring.in_order
+            and (self._compiler is None or self._compiler.ready_for_few(False))
+        )
 
     def stop(self) -> None:
         """Let `probe` end soon, in whatever thread it is; some pairs are then missing."""

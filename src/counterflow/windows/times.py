@@ -62,6 +62,11 @@ def saturating_subtract(times: Any, distance: int) -> Any:
     return np.minimum(times, INT64.max + distance) - distance
 
 
+def is_plain_time(type_: pa.DataType) -> bool:
+    """Return whether times of this type lie in Arrow's memory as they are computed with."""
+    return bool(type_ == pa.int64() or (pa.types.is_timestamp(type_) and type_.unit == "us"))
+
+
 def time_reach(spec: JoinSpec, side: Side) -> tuple[int | None, int | None]:
     """Return how far before and after a tuple of `side` the opposite tuples are that it may meet; None: any distance.
 

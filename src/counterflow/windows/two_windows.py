@@ -25,16 +25,6 @@ class TwoWindows:
         self.left = WindowStore("left", predicate, parts, expected_rows=expected_rows[0], **options)
         self.right = WindowStore("right", predicate, parts, expected_rows=expected_rows[1], **options)
 
-    def process(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
-        """Take arrivals, and yield their pairs as row ids (left, right)."""
-        for found in self.meet_both(left, right):
-            yield from found
-
-    def meet_both(self, left: Batch, right: Batch) -> Iterator[Iterator[tuple[Array, Array]]]:
-        """Take arrivals, and yield the pairs that left ones have found, then those of right ones."""
-        yield self.meet_right_window(left, right)
-        yield self.meet_left_window(left, right)
-
     # The two windows have nothing to do with each other: a finite join fills and scans them at the same time.
 
     def meet_right_window(self, left: Batch, right: Batch) -> Iterator[tuple[Array, Array]]:
@@ -46,6 +36,16 @@ class TwoWindows:
         self.left.append(left)
         for p, rows in self.left.probe(right):
             yield rows, right.rows[p]
+
+    def use_threads(self, threads: int) -> None:
+        """Search with this many threads from the next probe on, in whatever thread this is said."""
+        self.left.use_threads(threads)
+        self.right.use_threads(threads)
+
+    def is_settled(self, left: Batch, right: Batch) -> bool:
+        """Return whether both windows are compiled, and stay so with these arrivals: then two threads may meet them."""
+        nulls = left.has_nulls or right.has_nulls
+        return all(window.is_settled(nulls) for window in (self.left, self.right))
 
     def stop(self) -> None:
         """Let all searches end soon, in whatever thread they are."""

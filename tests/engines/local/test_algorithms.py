@@ -87,6 +87,18 @@ def test_streams_that_go_round_every_ring(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_window_grows_of_which_nodes_store_no_column(algorithm):
+    """Nothing of this predicate is compiled: nodes know the rows' numbers alone, and numpy decides."""
+    rows = 3000
+    tables = [pa.table({"ts": 2 * np.arange(rows) + side, "k": np.arange(rows) % 97}) for side in (0, 1)]
+    options = dict(where="l.k * r.k % 89 = 3", time="ts", window=2600, ordered=True)
+    engine = engine_of(algorithm, 2, 256)
+    joined = cf.window_join(*(cf.stream(t.to_batches(500), schema=t.schema) for t in tables), engine=engine, **options)
+    got = pa.Table.from_batches(list(joined), schema=joined.schema)
+    assert got.equals(cf.window_join(*tables, **options)) and len(got) > 10_000
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=60 if THOROUGH else 5, deadline=None, phases=EXPLORED)
 @given(
     inputs=joins(40, ["two bands", "residual"]),

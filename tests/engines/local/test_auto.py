@@ -26,7 +26,7 @@ def rows_of(n: int, seed: int) -> pa.Table:
 
 @pytest.mark.parametrize(
     "where, workers, said",
-    [(INDEX, None, "one core asks the index"), (SCAN, None, "dealt out over all cores"), (SCAN, 1, "workers=1")],
+    [(INDEX, None, "one thread asks the index"), (SCAN, None, "dealt out over all cores"), (SCAN, 1, "workers=1")],
 )
 def test_it_says_what_it_does(where, workers, said):
     streams = [cf.stream(schema=SCHEMA) for _ in range(2)]

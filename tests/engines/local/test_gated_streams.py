@@ -1,7 +1,7 @@
 """ScaleJoin's gate where the paper has it: each physical source of a stream brings its own rows there.
 
 left source 0   1     3 3     7  ─┐
-left source 1     2   3     6    ─┼─► gate: one order ─► nodes       late? in order? each source's own thread says so
+left source 1     2   3     6    ─┼─► gate: one order ─► nodes       late? in order? each source's carrier says so
 right source 0    2   3   5      ─┘
 """
 
@@ -19,7 +19,9 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.engines.local.gated import GatedDriver
-from counterflow.engines.local.input.carriers import CarriedIntake
+from counterflow.engines.local.input import carriers
+from counterflow.engines.local.input.carriers import CarriedIntake, shares_of
+from counterflow.engines.local.input.sources import open_side
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.predicate.expression import SIDES
 from counterflow.reference import window_join as reference_join
@@ -54,14 +56,15 @@ SCHEMA = pa.schema({"id": pa.int64(), "t": pa.int64(), "k": pa.int64()})
     window=windows(forms=BOUNDED),
     workers=st.integers(1, 3),
     batch_rows=st.sampled_from([1, 3, 64]),
+    cores=st.sampled_from([2, 4, 16]),
 )
-def test_every_interleaving(how, ordered, left, right, chosen, where, window, workers, batch_rows):
+def test_every_interleaving(how, ordered, left, right, chosen, where, window, workers, batch_rows, cores):
     """Oracle: late rows are as defined, row by row, and all others are joined as `reference` does."""
     fed = left + right
     happened, tables = events_of(fed, chosen), tables_of(fed)
     options = dict(where=where, time="ts", window=window, how=how, ordered=ordered)
     kept, late = expected_rows(fed, happened)
-    join = SteppedCarriers(fed, workers=workers, batch_rows=batch_rows, **options)
+    join = SteppedCarriers(fed, workers=workers, batch_rows=batch_rows, cores=cores, **options)
     try:
         seen = [0] * len(tables)
         for event in happened:
@@ -77,7 +80,7 @@ def test_every_interleaving(how, ordered, left, right, chosen, where, window, wo
     want = expected_results(fed, tables, kept, **options)
     assert join.out == want if ordered else Counter(join.out) == Counter(want)
     assert [len(rows.facts) for rows in join.results.rows] == [0, 0], "all rows are forgotten in the end"
-    assert not any(len(carrier.progress.waiting) for carrier in join.driver.carriers)
+    assert not any(len(source.waiting) for source in join.driver.sources)
 
 
 # --- many sources through the public call
@@ -301,13 +304,36 @@ def test_durable_joins_are_fed(tmp_path):
         assert not joined._join.gated and not isinstance(joined._join.intake, CarriedIntake)
 
 
+# --- who carries them
+
+
+@pytest.mark.parametrize(
+    "left, right, cores, shares",
+    [
+        (1, 1, 16, [(0,), (1,)]),
+        (3, 2, 1, [(0, 1, 2), (3, 4)]),
+        (3, 2, 2, [(0, 1, 2), (3, 4)]),
+        (3, 2, 4, [(0,), (1, 2), (3,), (4,)]),
+        (5, 1, 6, [(0,), (1, 2), (3, 4), (5,)]),
+        (3, 2, 16, [(0,), (1,), (2,), (3,), (4,)]),
+    ],
+)
+def test_neighbours_share_a_carrier_where_there_are_fewer_cores(left, right, cores, shares):
+    """A carrier has sources of one side that follow each other in the order of ties; no more carriers than cores."""
+    sources = open_side([cf.stream([], schema=SCHEMA)] * left, "left")[0]
+    sources += open_side([cf.stream([], schema=SCHEMA)] * right, "right")[0]
+    assert [tuple(share) for share in shares_of(sources, cores)] == shares
+
+
 # --- stress
 
 
+@pytest.mark.parametrize("cores", [2, 16])
 @pytest.mark.parametrize("delay", [None, 20])
 @pytest.mark.parametrize("seed", range(20 if THOROUGH else 3))
-def test_many_sources_on_threads(seed, delay):
+def test_many_sources_on_threads(seed, delay, cores, monkeypatch):
     """Eight sources a side, small buffers and batches: each waits for all others in turn, and nothing is lost."""
+    monkeypatch.setattr(carriers, "usable_cores", lambda: list(range(cores)))
     rng = np.random.default_rng(seed)
     sides = [rows_in_order(4_000, rng, 3_000) for _ in range(2)]
     options = dict(where="l.k = r.k", window=random.Random(seed).choice([9, cf.rows(30), (cf.rows(20), 15)]))
@@ -319,6 +345,7 @@ def test_many_sources_on_threads(seed, delay):
     engine = cf.Local("scalejoin", workers=3, batch_rows=32, buffer_rows=256)
     joined = cf.window_join(*streams, time="t", ordered=True, engine=engine, **options)
     assert [row for batch in joined for row in rows_of(batch)] == want
+    assert len(joined._join.driver.carriers) == cores
 
 
 def test_many_threads_push():

@@ -174,7 +174,8 @@ def test_hopeless_rows_do_not_wait():
 @given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=12), st.data())
 def test_sorted_runs_against_a_sorted_list(batches, data):
     """Oracle test of `Runs`: what is due comes once, in order of arrival at equal keys."""
-    from counterflow.engines.local.order import batch_runs, merge_pieces
+    from counterflow.engines.local.order import batch_runs
+    from counterflow.engines.local.pieces import merge_pieces
 
     runs, twin, number = batch_runs(), [], 0
     for keys in [*batches, []]:

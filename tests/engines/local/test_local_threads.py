@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
+from counterflow.engines.local import join_threads
 from counterflow.engines.local import stream_join as lifecycle
 from counterflow.engines.local.input import sources
 from counterflow.engines.local.input.intake import Intake
@@ -199,7 +200,7 @@ def test_close_wakes_a_reader_of_a_queue(monkeypatch, kind):
     """It need not look again by itself."""
     monkeypatch.setattr(sources, "POLL_SECONDS", 1e6)
     monkeypatch.setattr(lifecycle, "CLOSE_SECONDS", WAIT_SECONDS)
-    monkeypatch.setattr(lifecycle, "SOURCE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(join_threads, "SOURCE_SECONDS", WAIT_SECONDS)
     items = kind()
     joined = cf.window_join(cf.stream(items), cf.stream(endless()), **NEAR)
     items.put(LEFT[0])

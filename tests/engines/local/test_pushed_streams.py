@@ -283,6 +283,34 @@ def test_a_full_buffer_blocks_until_results_are_taken():
     thread.join()
 
 
+def test_one_thread_pushes_much_before_it_takes_results():
+    """A push that finds no room makes it, by results that wait to be taken."""
+    left, right, joined = two(engine=cf.Local(buffer_rows=100))
+    found = []
+    for begin in range(0, 1000, 10):
+        left.push([row(i) for i in range(begin, begin + 10)])
+        right.push([row(i) for i in range(begin, begin + 10)])
+        if begin % 90 == 0 and (batch := joined.poll()) is not None:
+            found += ids_of([batch])
+    left.close()
+    right.close()
+    assert found + ids_of(joined) == list(range(1000))
+
+
+def test_results_that_nobody_takes_are_bounded(monkeypatch):
+    monkeypatch.setattr(intake, "STUCK_SECONDS", 0.05)
+    left, right, joined = two(engine=cf.Local(buffer_rows=10))
+    pushed = 0
+    with pytest.raises(cf.InputError, match=r"joined\.poll\(\) between pushes"):
+        for i in range(1000):
+            left.push(row(i))
+            right.push(row(i))
+            pushed += 1
+    assert 10 <= pushed < 100
+    assert taken(joined, pushed) == list(range(pushed))
+    joined.close()
+
+
 def test_a_push_that_could_wait_for_ever_is_an_error(monkeypatch):
     monkeypatch.setattr(intake, "STUCK_SECONDS", 0.01)
     left, _, joined = two(engine=cf.Local(buffer_rows=10))

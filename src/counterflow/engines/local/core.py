@@ -7,13 +7,16 @@ on; the others can match nothing and are not fed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from counterflow.engines.local.input.intake import Bell
+from counterflow.engines.local.beside import Beside
+from counterflow.engines.local.choice import nodes_may_gain
+from counterflow.engines.local.input.intake import Bell, Intake
 from counterflow.engines.local.matrix import lay_out
 from counterflow.engines.local.options import Local
 from counterflow.predicate.expression import SIDES
@@ -25,8 +28,8 @@ from counterflow.windows.store import Batch
 from counterflow.windows.two_windows import TwoWindows
 from counterflow.windows.vectors import Array
 
-if TYPE_CHECKING:
-    from counterflow.engines.local.input.sources import Source
+T = TypeVar("T")
+Search: TypeAlias = Iterator[tuple[Array, Array]]  # pairs as numbers, as they are found
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class Core(Protocol):
     patient: bool
 
     @property
+    def bell(self) -> Bell | None:
+        """What is rung when there is something to collect, where whoever collects may also drive."""
+
+    @property
     def in_order(self) -> bool:
         """Whether pairs are handed out in the order of their later tuples, and of the earlier ones of each."""
 
@@ -69,6 +76,10 @@ class Core(Protocol):
     @property
     def finished(self) -> bool:
         """Whether all was fed and all was collected, or it was closed."""
+
+    @property
+    def changes(self) -> int:
+        """How often it has gone on in another way: with other nodes, or with another number of threads."""
 
     def feed(self, left: Batch, right: Batch) -> None:
         """The next tuples of both sides in the total order; blocks while buffers are full."""
@@ -96,17 +107,17 @@ def make_core(
     spec: JoinSpec,
     engine: Local,
     expected_rows: tuple[int, int] = (0, 0),
-    sources: Sequence[Source] | None = None,
+    intake: Intake | None = None,
 ) -> Core:
     """Return what finds the pairs.
 
-    `expected_rows`: how many the left and the right window will hold, where that is known. `sources`: those that add
-    their tuples themselves; None: the core is fed.
+    `expected_rows`: how many the left and the right window will hold, where that is known. `intake`: that of
+    sources which add their tuples themselves; None: the core is fed.
     """
-    if sources is not None:
+    if intake is not None:
         from counterflow.engines.local.gated import gated_core  # compiled, too
 
-        return gated_core(spec, engine, sources)
+        return gated_core(spec, engine, intake)
     if engine.algorithm == "auto":
         return SequentialCore(spec, pairs_max=engine.buffer_rows, threads=scan_threads(spec, engine))
     from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed
@@ -124,16 +135,39 @@ def auto_reason(spec: JoinSpec, engine: Local, streaming: bool) -> str:
     """Say what 'auto' does with a join, and why."""
     path = choose_path(spec.parts, "left")
     if streaming and (path.equalities or path.bands):
-        return "auto: one core asks the index, which takes less time than telling others; another one makes the results"
+        if engine.threads == 1:
+            return "auto: one thread asks the index, as workers=1 asks for"
+        return "auto: one thread asks the index, and of many rows at once a second one that of the other window"
     if engine.workers == 1:
         return "auto: one core, as workers=1 asks for"
     if streaming:
-        return "auto: there is no index, so long scans are dealt out over all cores"
+        dealt = "auto: there is no index, so long scans are dealt out over all cores"
+        return f"{dealt}; nodes take over if steps are too small for that" if may_change(spec, engine) else dealt
     return "auto: tables lie ready, and are searched on all cores"
+
+
+def may_change(spec: JoinSpec, engine: Local) -> bool:
+    """Return whether 'auto' may change to nodes while it joins streams."""
+    if scan_threads(spec, engine) == 1 or sides_are_independent(spec):
+        return False
+    windows = spec.left.window, spec.right.window
+    known = max(window.size for window in windows) if all(window.kind == "rows" for window in windows) else None
+    return nodes_may_gain(engine.threads, min(engine.batch_rows, engine.buffer_rows), known)
+
+
+def sides_are_independent(spec: JoinSpec) -> bool:
+    """Return whether each side may be joined in an order of its own: whichever of a pair comes second finds it."""
+    return not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
+
+
+BESIDE_ROWS = 1 << 11  # of each side: worth a second thread
 
 
 class SequentialCore:
     """Kang's procedure in the feeding thread; a long scan is dealt out over `threads`, as CellJoin does it.
+
+    Of many arrivals at once, each window is searched by a thread of its own, if `beside` has one: the two windows have
+    nothing to do with each other.
 
     At most `pairs_max` pairs, and those of one probe (of one batch, where they are ordered), wait for `collect`.
     """
@@ -147,8 +181,11 @@ class SequentialCore:
         self.pairs_max = pairs_max
         # Ordered pairs wait for the last one of their batch; what is only matched, and has no pairs to show, does not.
         self.in_order = spec.ordered and spec.has_right_columns
+        self.changes = 0
         self.patient = True  # whether `feed` waits for room: not in the thread that makes it
         self.bell = Bell()  # rung when there is something to collect
+        self.beside = Beside()  # for whoever gives it a thread
+        self.has_index = bool(paths[0].equalities or paths[0].bands)
         self._changed = threading.Condition()
         self._found: list[StepPairs | tuple[Array, Array]] = []
         self._pairs = 0
@@ -168,27 +205,53 @@ class SequentialCore:
         return self._closed or (self._ended and not self._news)
 
     def feed(self, left: Batch, right: Batch) -> None:
+        many = min(len(left), len(right)) >= BESIDE_ROWS and self.beside.available
+        apart = many and self.join.is_settled(left, right)
+        searches = self.join.meet_right_window(left, right), self.join.meet_left_window(left, right)
         if self.in_order:
-            found = StepPairs(left, right, self._complete, *map(list, self.join.meet_both(left, right)))
-            if not self._add(found, len(found)):
-                return
+            found = StepPairs(left, right, self._complete, *self._both(list, *searches, apart))
+            self._add(found, len(found))
         else:
-            for pairs in self.join.process(left, right):
-                if not self._add(pairs, len(pairs[0])):
-                    return
-                self.wake()
+            self._both(self._hand_over, *searches, apart)
+        if self._closed:
+            return
         with self._changed:
             self._complete = self._complete[0] + len(left), self._complete[1] + len(right)
             self._tell()
 
-    def take_pairs(self, i: int, n: int, pairs: tuple[Array, Array]) -> None:
-        """Take the pairs of the next `n` tuples of one side, which were joined elsewhere (`short_way`)."""
+    def refill(self, left: Batch, right: Batch) -> None:
+        """Take the rows that are in the windows, before any others: the pairs among them are known."""
+        for window, batch in ((self.join.left, left), (self.join.right, right)):
+            window.append(batch)
+            window.expect_many()
         with self._changed:
-            self._complete = (self._complete[0] + n * (i == 0), self._complete[1] + n * (i == 1))
-            if len(pairs[0]):
-                self._found.append(pairs)
-                self._pairs += len(pairs[0])
-                self._tell()
+            self._complete = len(left), len(right)
+
+    def use_threads(self, threads: int) -> None:
+        """Search with this many threads from the next rows on."""
+        self.join.use_threads(threads)
+        self.changes += 1
+
+    def take_few(self, i: int, n: int) -> tuple[int, int]:
+        """Count the next `n` tuples of one side, which were joined elsewhere (`short_way`); return what is complete."""
+        left, right = self._complete
+        self._complete = (left + n, right) if i == 0 else (left, right + n)
+        return self._complete
+
+    def _both(self, take: Callable[[Search], T], right_window: Search, left_window: Search, apart: bool) -> tuple[T, T]:
+        """Take what the searches of both windows find; `apart`: each in a thread of its own."""
+        if not apart:
+            return take(right_window), take(left_window)
+        self.beside.begin(partial(take, right_window))
+        by_right = take(left_window)
+        return self.beside.result(), by_right
+
+    def _hand_over(self, found: Search) -> None:
+        """Hand pairs over as they are found."""
+        for pairs in found:
+            if not self._add(pairs, len(pairs[0])):
+                return
+            self.wake()
 
     def _add(self, pairs: StepPairs | tuple[Array, Array], count: int) -> bool:
         """Hand pairs over, when there is room for them; return False if it was closed."""
@@ -207,6 +270,7 @@ class SequentialCore:
             self._tell()
 
     def finish(self) -> None:
+        self.beside.close()
         with self._changed:
             self._ended = True
             self._tell()
@@ -233,6 +297,7 @@ class SequentialCore:
     def close(self) -> None:
         self._compiler.close()
         self.join.stop()
+        self.beside.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from counterflow.engines.local.checkpoint import CheckpointFolder, SourceState
-from counterflow.engines.local.core import SIDES, Core, SequentialCore
+from counterflow.engines.local.core import SIDES, Core, sides_are_independent
 from counterflow.engines.local.input.intake import LINGER_SECONDS, End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, Due, Merging, SourceProgress
-from counterflow.engines.local.short_way import Few, ShortWay
+from counterflow.engines.local.short_way import ShortWay
 from counterflow.engines.local.stamps import Mark, Stamping, Step
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
@@ -25,6 +25,7 @@ from counterflow.windows.times import time_values
 
 if TYPE_CHECKING:
     from counterflow.engines.local.input.carriers import Carrier
+    from counterflow.engines.local.input.sources import Source
 
 COUNT_SECONDS = 0.1  # how long `metrics` waits for whoever drives; then it tells what was counted last
 
@@ -38,7 +39,7 @@ class Snapshot:
     last: bool  # nothing more comes
 
 
-Handed: TypeAlias = Step | Few | Mark | Snapshot
+Handed: TypeAlias = Step | Mark | Snapshot
 
 
 class Inbox:
@@ -54,7 +55,7 @@ class Inbox:
 
     def put(self, step: Handed, patient: bool = True) -> bool:
         """Hand a step over, if `patient` when there is room for it; return False if the join was stopped."""
-        rows = len(step) if isinstance(step, Step | Few) else 0
+        rows = len(step) if isinstance(step, Step) else 0
         with self._lock:
             if isinstance(step, Mark) and self._steps and isinstance(self._steps[-1], Mark):
                 self._steps.pop()  # the newer one says more
@@ -122,14 +123,13 @@ class Driver:
         self.spec, self.intake, self.inbox, self.core, self.folder = spec, intake, inbox, core, folder
         self._answered = 0  # how often a snapshot was asked for, and given
         self.buffer_rows, self.step_rows = engine.buffer_rows, min(engine.batch_rows, engine.buffer_rows)
-        by_side = (
-            core.takes_any_order and not spec.ordered and spec.left.window.kind == spec.right.window.kind == "duration"
-        )
+        by_side = core.takes_any_order and sides_are_independent(spec)
         self.merging = Merging(spec, intake.sources, by_side)
         self.sources = self.merging.sources  # as they come
         self.carriers: list[Carrier] = []  # of a join whose sources reach the core by themselves
         self.stamping = Stamping(spec, self.step_rows, by_side)
-        self._short_way = ShortWay.of(spec, self.merging, self.stamping, core)
+        self.short_way = ShortWay.of(spec, self.merging, self.stamping, core)
+        self.made: deque[pa.RecordBatch] = deque()  # results of rows that took it
         self.late = {side: LateRows(spec.side(side).schema, engine.late_rows) for side in SIDES}
         self.failure: BaseException | None = None
         self.failed_in_core = False
@@ -146,6 +146,10 @@ class Driver:
         self.may_be_silent = any(source.timeout is not None for source in intake.sources)
         # Whether a mark without tuples may make results certain: they are woken for it then.
         self.marks_matter = spec.how != "inner"
+
+    def add_source(self, source: Source) -> int | None:
+        """Take another source in, from any thread; return its rank, or None if its side has ended."""
+        raise NotImplementedError("only carriers take sources in")
 
     def waiting_rows(self, side: Side) -> int:
         """Return how many rows of a side have come and are not joined, or are joined ahead of the other side."""
@@ -233,6 +237,8 @@ class Driver:
                 break
             rows += max(self.take(*polled), 1)
             del polled  # or it would be kept while the next one is waited for
+            if self.made:  # somebody waits for them
+                break
             if not self._all_joined:
                 self.wanted = self._wanted()  # the slowest source first: others may be late by what it says
         if self._all_joined and rows and not self.may_be_silent:  # by the short way, and nothing else can be due
@@ -320,8 +326,8 @@ class Driver:
         source = self.merging.sources[rank]
         if isinstance(item, pa.RecordBatch):
             self._since_counted += item.num_rows
-            if (few := self._join_few(source, item)) is not None:
-                return len(few)
+            if self._join_few(source, item):
+                return int(item.num_rows)
         self._all_joined = False
         if isinstance(item, Watermark):
             source.heartbeat(item)
@@ -337,27 +343,32 @@ class Driver:
             self.late[source.source.side].add(late)
         return int(item.num_rows)
 
-    def _join_few(self, source: SourceProgress, batch: pa.RecordBatch) -> Few | None:
-        """Join a batch the short way, if it can take that: not where marks matter, which only the long way makes."""
-        if self._short_way is None or self.marks_matter:
-            return None
-        few = self._short_way.take(source, batch)
-        # As in `_hand_over`, the results hear of the rows first.
-        if few is not None and self.inbox.put(few, patient=self._patient):
-            assert isinstance(self.core, SequentialCore)
-            self.core.take_pairs(few.side, len(few), few.pairs)
-        return few
+    def _join_few(self, source: SourceProgress, batch: pa.RecordBatch) -> bool:
+        """Join a batch the short way; return False if it cannot take that.
+
+        Only whoever takes the results can go it, and not where marks matter, which only the long way makes.
+        """
+        if self.short_way is None or self.marks_matter or self._patient:
+            return False
+        results = self.short_way.take(source, batch)
+        if results is None:
+            return False
+        self.made += results
+        return True
 
     def join_due(self) -> None:
         """Hand what is due to the core and to the results, or a mark if nothing is due but more is certain."""
+        if self.core.compiled:
+            self.merging.compiled = True
+            self.stamping.use_compiled()
         self._join(self.merging.due())
 
     def _join(self, due: Due) -> None:
+        if self.short_way is not None:
+            self.short_way.stale = True
         next_times = self.merging.next_time("left"), self.merging.next_time("right")
         self.frontier = self.merging.frontier
         if due:
-            if self.core.compiled:
-                self.stamping.use_compiled()
             for step in self.stamping.steps(due, next_times, at_leisure=not self.marks_matter):
                 self._hand_over(step, step.mark)
         elif (mark := self.stamping.idle(next_times)) is not None:

@@ -1,8 +1,8 @@
-"""ScaleJoin with its gate where the paper has it: sources bring their tuples there themselves, and nobody before them.
+"""ScaleJoin with its gate where the paper has it: sources are carried there in parallel, and no driver is before it.
 
-    carrier of source 0 ─┬──► gate ──► nodes: stamps, pairs ──┐ numbers
-    carrier of source 1 ─┤                                    ├──► results
-                         └──► driver: rows, ranks, marks ─────┘
+    sources 0, 1 -> carrier ─┬──► gate ──► nodes: stamps, pairs ──┐ numbers
+    sources 2, 3 -> carrier ─┤                                    ├──► results
+                             └──► driver: rows, ranks, marks ─────┘
 
 Nodes stamp what they get (`protocols.own_stamps`). What results need besides pairs of numbers, the driver puts
 together behind the gate: it merges the rows that carriers have handed to it, all in order and on time, and stamps them
@@ -25,7 +25,7 @@ from counterflow.engines.local.input.intake import Intake
 from counterflow.engines.local.input.sources import Source
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.engines.local.options import Local
-from counterflow.engines.local.order import Merging, SortedQueue, SourceProgress
+from counterflow.engines.local.order import BEGINNING, END, Merging, SortedQueue, SourceProgress
 from counterflow.engines.local.parallel import COLLECTED_MAX, ParallelCore, design_of
 from counterflow.engines.local.stamps import Mark, Step
 from counterflow.predicate.expression import Column, Side
@@ -43,13 +43,14 @@ WAITING_ROWS = 1 << 13  # those that lie ready: a batch of this size is written 
 CARRIED_MIN = 1 << 11  # rows that a carrier takes at once, if there are so many
 
 
-def gated_core(spec: JoinSpec, engine: Local, sources: Sequence[Source]) -> GatedCore:
-    """Return a core to whose gate these sources add their tuples."""
-    design = design_of(spec, engine)
-    left = sum(source.side == "left" for source in sources)
-    right = len(sources) - left
-    # Many sources together are not much further ahead of the nodes than two would be.
-    in_flight = min(4 * design.in_flight // len(sources), design.in_flight, engine.buffer_rows)
+def gated_core(spec: JoinSpec, engine: Local, intake: Intake) -> GatedCore:
+    """Return a core to whose gate the carriers of this intake add tuples, as the gate's sources."""
+    assert isinstance(intake, CarriedIntake)
+    design, carriers = design_of(spec, engine), len(intake.shares)
+    left = sum(intake.sources[share[0]].side == "left" for share in intake.shares)
+    right = carriers - left
+    # Many carriers together are not much further ahead of the nodes than two would be.
+    in_flight = min(4 * design.in_flight // carriers, design.in_flight, engine.buffer_rows)
     in_flight = max(in_flight, IN_FLIGHT_MIN)
     windows = spec.left.window, spec.right.window
     return GatedCore(spec, replace(design, in_flight=in_flight, sources=Sources(left, right, windows, WAITING_ROWS)))
@@ -138,7 +139,7 @@ class GatedCore(ParallelCore):
 
 
 class Following(SourceProgress):
-    """How far a source's carrier is: what it hands on is in order and on time, whatever the source is."""
+    """How far a carrier is: what it hands on is in order and on time, whatever its sources are."""
 
     def __init__(self, source: Source, side: SideSpec, rank: int) -> None:
         super().__init__(source, side, rank)
@@ -149,11 +150,11 @@ class Following(SourceProgress):
 
 
 class FollowingAll(Merging):
-    """All carriers of a join."""
+    """All carriers of a join, each by the name of its first source."""
 
     def __init__(self, spec: JoinSpec, sources: Sequence[Source]) -> None:
         super().__init__(spec, sources)
-        following = [Following(s, spec.side(s.side), rank) for rank, s in enumerate(sources)]
+        following = [Following(s, spec.side(s.side), number) for number, s in enumerate(sources)]
         self._sides = [[f for f in following if f.source.side == side] for side in ("left", "right")]
         self.sources = list(following)
 
@@ -173,24 +174,24 @@ class GatedDriver(Driver):
         assert isinstance(intake, CarriedIntake) and isinstance(core, GatedCore) and folder is None
         super().__init__(spec, engine, intake.behind, inbox, core)
         self._gate, self._front = core, intake
-        self.merging = FollowingAll(spec, intake.sources)
+        self.merging = FollowingAll(spec, intake.behind.sources)
         self.may_be_silent = False  # carriers excuse their sources
         self.sources = [SourceProgress(s, spec.side(s.side), rank) for rank, s in enumerate(intake.sources)]
-        frontiers = Frontiers(intake, self.sources)
+        self._frontiers = frontiers = Frontiers(intake, self.sources)
         # Many carriers together take as many rows at once as two would.
-        carried = min(self.step_rows, max(2 * self.step_rows // len(self.sources), CARRIED_MIN))
+        carried = min(self.step_rows, max(2 * self.step_rows // len(intake.shares), CARRIED_MIN))
         self.carriers = [
             Carrier(
                 spec,
-                progress,
-                SourceFeed(core.machine, progress.rank),
+                [self.sources[rank] for rank in share],
+                SourceFeed(core.machine, number),
                 intake,
                 frontiers,
                 carried,
-                self.late[progress.source.side].add,
+                self.late[intake.sources[share[0]].side].add,
                 self._fail,
             )
-            for progress in self.sources
+            for number, share in enumerate(intake.shares)
         ]
         for side in self.stamping.sides:  # carriers have decided who passes, and nodes go by it
             columns = side.columns if core.unsure is not None else []
@@ -199,9 +200,31 @@ class GatedDriver(Driver):
                 columns = [*columns, PASSES]
             side.columns = columns
 
+    def add_source(self, source: Source) -> int | None:
+        """Let the last open carrier of its side take another source; return its rank, or None if that side has ended.
+
+        So it comes after all others of its side at equal times. Those of a carrier that has ended had later places:
+        what the source sends comes after all of them.
+        """
+        carriers = [carrier for carrier in self.carriers if carrier.side == source.side]
+        with self._front.adding:
+            if all(carrier.closed for carrier in carriers) or self.done or self._front.stopped:
+                return None
+            last = max(k for k, carrier in enumerate(carriers) if not carrier.closed)
+            rank = self._front.add(source, carriers[last].number)
+            progress = SourceProgress(source, self.spec.side(source.side), rank)
+            times = [carrier.last_time for carrier in carriers[last + 1 :] if carrier.last_time > BEGINNING]
+            if times:
+                progress.excuse(min(max(times) + 1, END))
+            self._frontiers.add(progress)
+            self.sources.append(progress)
+            carriers[last].invite(progress)
+        return rank
+
     def waiting_rows(self, side: Side) -> int:
-        carried = sum(self.intake.rows[s.rank] + len(s.waiting) for s in self.sources if s.source.side == side)
-        return carried + super().waiting_rows(side)
+        waiting = sum(len(source.waiting) for source in self.sources if source.source.side == side)
+        carried = sum(self.intake.rows[f.rank] for f in self.merging.sources if f.source.side == side)
+        return waiting + carried + super().waiting_rows(side)
 
     def _hand_over(self, step: Step | None, mark: Mark) -> None:
         self._gate.let_collect_return()  # there may be no room for the step before that

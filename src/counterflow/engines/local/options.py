@@ -35,7 +35,7 @@ class Local:
     `algorithm`: 'kang', 'celljoin', 'handshake', 'llhj', 'dpjoin' or 'scalejoin', compiled and on as many threads as
     there are `workers` (one for each core, if nothing is said; 'kang' is sequential); 'auto' is Kang's procedure,
     compiled once enough rows have come; large tables, and windows of streams that have no index, are searched on all
-    cores, unless `workers=1`. `layout` is
+    cores, unless `workers=1`, and with small batches by LLHJ's nodes, if it sees that they pay. `layout` is
     DP-Join's, as in '2x3': the left window in 2 parts, the right one in 3; if none is given, the one of least latency
     for the windows, as `cf.explain` shows. `access='scan'` compares each tuple with
     the whole window, as the papers do, where an index could help; `access='merge'` is the merge join of sorted basic

@@ -12,9 +12,9 @@ Rows that come out of order wait in sorted runs, and so do results that are foun
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +24,14 @@ from counterflow.engines.local.checkpoint import SourceState
 from counterflow.engines.local.input.sources import Source
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.engines.local.input.watermarks import Watermark, time_of, watermark_ticks
+from counterflow.engines.local.pieces import Piece, merge_pieces
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
-from counterflow.windows.times import INT64, saturating_subtract, time_values
+from counterflow.windows.times import INT64, is_plain_time, saturating_subtract, time_values
 from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
-Piece: TypeAlias = tuple[Array, pa.RecordBatch]  # rows in order, and their times
 RowsT = TypeVar("RowsT")
 SPARSE = 4  # a run with less than a fourth of its rows left is copied, so that the others' memory is freed
 
@@ -241,9 +241,7 @@ class SourceProgress:
         self.source, self.side, self.rank = source, side, rank
         self.time_type = side.schema.field(side.time).type
         self._column = side.schema.get_field_index(side.time)
-        self._plain = self.time_type == pa.int64() or (
-            pa.types.is_timestamp(self.time_type) and self.time_type.unit == "us"
-        )
+        self._plain = is_plain_time(self.time_type)
         delay = delay_ticks(source.delay, self.time_type, source.label)
         self.in_order = delay is None and not source.by_punctuation
         # The distance from the newest row's time to the frontier; None if only watermarks move it.
@@ -264,7 +262,9 @@ class SourceProgress:
 
     def plain_times(self, columns: list[pa.Array]) -> Array | None:
         """Return the times among a batch's columns, if they need no conversion, no check and no copy."""
-        column = columns[self._column]
+        return self._plain_times(columns[self._column])
+
+    def _plain_times(self, column: pa.Array) -> Array | None:
         if not self._plain or column.null_count or not len(column):
             return None
         return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
@@ -278,7 +278,7 @@ class SourceProgress:
                 f"{self.source.label}: time column '{self.side.time}' is null in row {row}: filter such rows out "
                 "before the join"
             )
-        if (plain := self.plain_times(batch.columns)) is not None:
+        if (plain := self._plain_times(column)) is not None:
             return plain
         try:
             return time_values(self.side, batch)
@@ -318,14 +318,11 @@ class SourceProgress:
         self.waiting.add(times, batch)
         return None
 
-    def pass_through(self, times: Array) -> bool:
-        """Take rows in that need not wait for any others; False, and nothing is done, if they are not in order."""
-        if len(self.waiting) or times[0] < self.frontier or (len(times) > 1 and (times[1:] < times[:-1]).any()):
-            return False
-        self.newest = int(times[-1])
-        self._reach(self.newest)
-        self.rows += len(times)
-        return True
+    def pass_through(self, n: int, newest: int) -> None:
+        """Count `n` rows that are in order, the last one at this time, and need not wait for any others."""
+        self.newest = newest
+        self._reach(newest)
+        self.rows += n
 
     def heartbeat(self, watermark: Watermark) -> None:
         """Move the frontier past a watermark."""
@@ -374,6 +371,31 @@ class SourceProgress:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What was due of some sources, in the order of their ranks, and before which time nothing more of them comes."""
+
+    frontier: int
+    pieces: dict[Side, list[Piece]]
+
+
+def take_due(sources: Sequence[SourceProgress], join_frontier: int) -> Taken:
+    """Take out the rows that these sources' frontier has passed; they are in the order of their ranks.
+
+    At the frontier's own time those are due, too, that come before all that may still be sent then.
+    """
+    live = [source for source in sources if source.live]
+    # A row out of order is on time, if it is not before the join's frontier.
+    frontier = min((s.frontier if s.in_order else join_frontier for s in live), default=END)
+    first = min((s.rank for s in live if not s.in_order or s.frontier == frontier), default=None)
+    taken: dict[Side, list[Piece]] = {"left": [], "right": []}
+    for source in sources:
+        if len(source.waiting):
+            inclusive = first is None or source.rank <= first
+            taken[source.source.side] += source.waiting.take(frontier, inclusive=inclusive)
+    return Taken(frontier, taken)
+
+
+@dataclass(frozen=True)
 class Due:
     """What the frontier has passed: both sides' next rows in the total order."""
 
@@ -393,6 +415,7 @@ class Merging:
 
     def __init__(self, spec: JoinSpec, sources: Sequence[Source], by_side: bool = False) -> None:
         self.by_side = by_side
+        self.compiled = False  # whether to use compiled code
         self.sources = [SourceProgress(s, spec.side(s.side), rank) for rank, s in enumerate(sources)]
         self._sides = [[source for source in self.sources if source.source.side == side] for side in SIDES]
 
@@ -430,30 +453,7 @@ class Merging:
         return min((time for time in (*sent, *waiting) if time is not None), default=None)
 
     def due(self) -> Due:
-        """Take out the rows that are due: those that the sources' frontier has passed.
-
-        At the frontier's own time those are due, too, that come before all that may still be sent then.
-        """
-        pieces: dict[Side, list[Piece]] = {"left": [], "right": []}
-        for group in self._sides if self.by_side else [self.sources]:
-            live = [source for source in group if source.live]
-            # A row out of order is on time, if it is not before the join's frontier.
-            frontier = min((s.frontier if s.in_order else self.frontier for s in live), default=END)
-            first = min((s.rank for s in live if not s.in_order or s.frontier == frontier), default=len(self.sources))
-            for source in group:
-                if len(source.waiting):
-                    pieces[source.source.side] += source.waiting.take(frontier, inclusive=source.rank <= first)
-        return Due(merge_pieces(pieces["left"]), merge_pieces(pieces["right"]))
-
-
-def merge_pieces(pieces: Iterable[Piece]) -> Piece | None:
-    """Return sorted pieces as one; at equal times the rows of the first piece come first."""
-    parts = list(pieces)
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    times = np.concatenate([piece[0] for piece in parts])
-    batch = pa.concat_batches([piece[1] for piece in parts])
-    if (times[1:] >= times[:-1]).all():
-        return times, batch
-    order = np.argsort(times, kind="stable")
-    return times[order], batch.take(pa.array(order))
+        """Take out the rows that are due: those that the sources' frontier has passed (`take_due`)."""
+        groups = [take_due(group, self.frontier) for group in (self._sides if self.by_side else [self.sources])]
+        left, right = ([piece for group in groups for piece in group.pieces[side]] for side in SIDES)
+        return Due(merge_pieces(left, self.compiled), merge_pieces(right, self.compiled))

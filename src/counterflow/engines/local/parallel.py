@@ -62,7 +62,7 @@ class NodesCore:
     """A `core.Core` of compiled nodes, whoever steps them: it feeds them, and collects what they find."""
 
     takes_any_order = False  # a protocol's feed merges the sides by their stamps
-    patient = True
+    patient, bell, changes = True, None, 0
     compiled, compiling = True, False  # it was, before it began
     threaded = False  # whether each node's own thread touches its memory first
 
@@ -84,6 +84,12 @@ class NodesCore:
             self.unsure.append(left, right)
         self.feeder.offer(left, right)
         self._push()
+
+    def refill(self, left: Batch, right: Batch) -> None:
+        """Take the rows that are in the windows, before any others: the pairs among them are known."""
+        f = self.machine.feed
+        self.machine.m[f + w.FEED_REFILLED : f + w.FEED_REFILLED + 2] = len(left), len(right)
+        self.feed(left, right)
 
     def expire(self, left_before: int, right_before: int) -> None:
         if self.unsure is not None:

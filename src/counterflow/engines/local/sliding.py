@@ -40,6 +40,16 @@ class Sliding:
             self._columns[name][end : end + n] = values
         self.next += n
 
+    def room(self, name: str, more: int) -> tuple[Array, int, int]:
+        """Return a column's array, with room for `more` rows, and where its live part begins and ends there."""
+        if self._begin + len(self) + more > self._capacity:
+            self._move(more)
+        return self._columns[name], self._begin, self._begin + len(self)
+
+    def note(self, n: int) -> None:
+        """Count `n` rows that were written to the room there is."""
+        self.next += n
+
     def drop(self, before: int) -> None:
         """Forget the rows before this number."""
         step = min(before, self.next) - self.first

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.order import BEGINNING, END, Due, Piece, sorting
+from counterflow.engines.local.order import BEGINNING, END, Due, sorting
+from counterflow.engines.local.pieces import Piece
 from counterflow.engines.local.sliding import Sliding
 from counterflow.errors import CounterflowError
 from counterflow.predicate.expression import Side, columns_of, opposite
@@ -31,7 +32,7 @@ from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.store import Batch, passing
 from counterflow.windows.times import horizon_of, saturating_subtract, time_bounds, time_reach, time_values
-from counterflow.windows.vectors import Array, contiguous, from_arrow_column
+from counterflow.windows.vectors import Array, Vector, contiguous, from_arrow_column
 
 UNMARKED_ROWS_MAX = 256
 NEVER = END + 1  # the time of what follows when nothing does: after all times, also after the last one
@@ -97,22 +98,15 @@ class _Side:
         self.numbers += count
         return kept
 
-    @property
-    def all_have_numbers(self) -> bool:
-        return self._passed is None
-
-    def take_few(self, times: Array) -> int:
-        """Note tuples that have come, and that all pass; return the number of the first."""
-        first, n = self.numbers, len(times)
-        self._times.append({"time": times}, n)
+    def take_few(self, n: int) -> None:
+        """Note tuples that have come, and that all pass; their times are written to the room there is."""
+        self._times.note(n)
         self.ordinals += n
         self.numbers += n
-        return first
 
-    @property
-    def known_times(self) -> tuple[Array, int]:
-        """The times that are kept, and the ordinal of the first."""
-        return self._times.live("time"), self._times.first
+    def room(self, more: int) -> tuple[Array, int, int, int]:
+        """Return the array of known times, with room for more; where they begin and end, and the first ordinal."""
+        return *self._times.room("time", more), self._times.first
 
     def horizon(self, times: Any, arrived: Any) -> Any:
         """Return the oldest ordinals in this side's window when opposite tuples arrive."""
@@ -355,6 +349,22 @@ class Step:
         return len(self.left) + len(self.right)
 
 
+class Sieve:
+    """The one-sided conditions of a side, taken from it: what fails them is left out before it is stamped."""
+
+    def __init__(self, side: _Side) -> None:
+        self.side = side
+        self.filters, self.required = side.filters, side.required
+        self.conditions = bool(self.filters)  # whether more than NULLs is looked for
+        side.filters, side.required = [], []
+
+    def passing(self, columns: Columns, n: int) -> Array | None:
+        """Return the places of the tuples that can match; None: all of them."""
+        if not self.filters and not self.required:
+            return None
+        return passing(self.filters, self.side.side, columns, n, self.required)
+
+
 class Stamping:
     """Tuples in the total order (or `by_side`) in, steps for the core out."""
 
@@ -364,6 +374,9 @@ class Stamping:
         self._unmarked = 0  # rows since it was looked up what is dead
         self._stamper = Stamper(spec, by_side)
         self.sides = self._stamper.sides
+        # Which tuples come to be stamped at all: where neither their order nor what has no match counts, those that
+        # can match. So ordinals and numbers are the same.
+        self.sieves = [Sieve(side) for side in self.sides] if by_side and spec.how == "inner" else [None, None]
 
     def use_compiled(self) -> None:
         """Stamp by compiled code from now on."""
@@ -375,15 +388,14 @@ class Stamping:
         With `at_leisure`, what is dead is looked up only once for some steps: where they have few rows, that would
         take longer than joining them.
         """
-        no_rows = self._stamper.no_rows
-        rows = [no_rows[i] if piece is None else piece[1] for i, piece in enumerate((due.left, due.right))]
-        stretch = self._stamper.stamp(self._given(0, due.left), self._given(1, due.right))
+        given, rows = zip(self._given(0, due.left), self._given(1, due.right), strict=True)
+        stretch = self._stamper.stamp(*given)
         self._unmarked += len(stretch)
         follows = next_times != (None, None)
         if at_leisure and follows and not self.is_due(0) and len(stretch) <= self.rows_max:
             numbers = self.mark.numbers[0] + len(stretch.left.tuples), self.mark.numbers[1] + len(stretch.right.tuples)
             self.mark = self.mark._replace(numbers=numbers, rank=self.mark.rank + len(stretch))
-            yield Step(stretch.left, stretch.right, (rows[0], rows[1]), self.mark)
+            yield Step(stretch.left, stretch.right, rows, self.mark)
             return
         self._unmarked = 0
         self._bury(next_times)
@@ -403,26 +415,21 @@ class Stamping:
         for side in self.sides:
             side.forget()
 
-    @property
-    def all_have_numbers(self) -> bool:
-        """Whether all tuples until now have passed the one-sided conditions: then ordinals and numbers are the same."""
-        return self.sides[0].all_have_numbers and self.sides[1].all_have_numbers
-
     def is_due(self, more: int) -> bool:
         """Return whether it should be looked up what is dead, with this many tuples more."""
         return self._unmarked + more >= UNMARKED_ROWS_MAX
 
-    def take_few(self, i: int, times: Array) -> tuple[int, Array, int]:
-        """Count tuples of one side that have come in order, and all pass.
-
-        Returns the number of the first, and the opposite tuples that are known: their times, from which number on.
-        """
-        n, (left, right) = len(times), self.mark.numbers
+    def take_few(self, i: int, n: int) -> None:
+        """Count `n` tuples of one side that have come in order, and all pass; their times are in its `room`."""
+        (left, right), rank, *_ = known = self.mark
         self._unmarked += n
-        self.mark = self.mark._replace(
-            numbers=(left + n, right) if i == 0 else (left, right + n), rank=self.mark.rank + n
-        )
-        return self.sides[i].take_few(times), *self.sides[1 - i].known_times
+        numbers = (left + n, right) if i == 0 else (left, right + n)
+        self.mark = Mark(numbers, rank + n, known.time, known.dead_ordinals, known.dead_numbers)
+        self.sides[i].take_few(n)
+
+    def room(self, i: int, more: int) -> tuple[Array, int, int, int]:
+        """Return where the times of a side's known tuples are; see `_Side.room`."""
+        return self.sides[i].room(more)
 
     def idle(self, next_times: tuple[int | None, int | None]) -> Mark | None:
         """Return a new mark if, with nothing due, it is known better what can follow; otherwise None."""
@@ -439,15 +446,26 @@ class Stamping:
         """Return how many tuples of each side were stamped although they are not before the join's frontier."""
         return {side.side: side.ahead(frontier) if self.by_side else 0 for side in self.sides}
 
-    def _given(self, i: int, piece: Piece | None) -> Given | None:
+    def _given(self, i: int, piece: Piece | None) -> tuple[Given | None, pa.RecordBatch]:
+        """Return a side's tuples that are to be stamped, and their rows."""
         if piece is None:
-            return None
-        times, batch = piece
+            return None, self._stamper.no_rows[i]
+        return self.sifted(i, *piece)
+
+    def sifted(self, i: int, times: Array, batch: pa.RecordBatch) -> tuple[Given, pa.RecordBatch]:
+        """Return a side's tuples that pass its sieve, and their rows."""
         try:
-            return times, self.sides[i].vectors(batch)
+            columns = self.sides[i].vectors(batch)
         except CounterflowError as error:
             error.add_note(f"in a {self.sides[i].side} stream")
             raise
+        sieve = self.sieves[i]
+        kept = None if sieve is None else sieve.passing(columns, len(times))
+        if sieve is None or kept is None:
+            return (times, columns), batch
+        passed = {name: vector.take(kept) for name, vector in columns.items()}
+        passed |= {name: Vector(passed[name].type, passed[name].values) for name in sieve.required}  # without NULLs
+        return (times[kept], passed), batch.take(pa.array(kept))
 
     def _bury(self, next_times: tuple[int | None, int | None]) -> None:
         for side, opposite_time in zip(self.sides, reversed(next_times), strict=True):

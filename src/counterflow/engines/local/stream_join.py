@@ -15,31 +15,32 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from counterflow.cores import start_thread
 from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide, identity_of
+from counterflow.engines.local.choosing import ChoosingCore, core_of_streams, rescale
 from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, auto_reason, make_core
 from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
-from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource
+from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource, open_added
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.engines.local.input.watermarks import Punctuation, time_of
+from counterflow.engines.local.join_threads import JoinThreads
 from counterflow.engines.local.matrix import lay_out
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, END
 from counterflow.engines.local.output.results import Results, make_results
 from counterflow.engines.local.output.shedding import SheddingBuffer, StreamItem
-from counterflow.errors import InputError, UnsupportedError
+from counterflow.errors import InputError, OptionError, UnsupportedError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for
-SOURCE_SECONDS = 0.3  # how long one may be in a source's code and be waited for: nobody can stop it there
-STARTING_SECONDS = 0.001
 COLLECT_SECONDS = 0.05
+AHEAD_SECONDS = 0.01  # how long a push that finds no room waits for results, before it looks again
 CLOSED = "the join was closed: write a checkpoint before that"
 Plan = Callable[[pa.Schema, pa.Schema], JoinSpec]
 
@@ -69,22 +70,25 @@ class StreamJoin:
         self._core: Core | None = None
         self._results: Results | None = None
         self._output = SheddingBuffer(engine.buffer_rows)
-        self.process = os.getpid()
-        self._threads: dict[threading.Thread, int | None] = {}  # and the rank of the source that it reads
+        self._threads = JoinThreads(self._stuck_since)
         self._reading: set[int] = set()
+        self._adding = threading.RLock()  # held by who adds a source
         self._taken: Iterator[StreamItem | None] | None = None
         self._found: deque[Found] = deque()  # collected, and not yet made into results
         found = None if folder is None else folder.found
-        self._made: deque[StreamItem] = deque([] if found is None else found.pending)  # and not yet taken
+        self._made: deque[StreamItem | BaseException] = deque(
+            [] if found is None else found.pending
+        )  # and not yet taken
         self._snapshot: Snapshot | None = None  # the last one, and the results' part of that checkpoint
         self._saved: tuple[tuple[SavedSide, SavedSide], int]
         self._deadline: float | None = None  # of the call that waits for a result
         self._taker = threading.get_ident()  # the thread that takes results
+        self._changing = threading.Lock()  # of `engine`, and of the core that it says
         if all(side.schema is not None for side in columns):
             self._settle()
         for rank, source in enumerate(sources):  # of a join that is not refused
             if isinstance(source, PushedSource):
-                source.stream.attach(Entrance(self.intake, rank, source, self._takes_here))
+                source.stream.attach(Entrance(self.intake, rank, source, self))
 
     # --- start
 
@@ -126,24 +130,66 @@ class StreamJoin:
 
     def _start(self) -> None:
         spec = self.resolve()
-        self._core = make_core(spec, self.engine, sources=self.sources if self.gated else None)
-        if isinstance(self._core, SequentialCore) and self.engine.overflow != "drop_results":
+        with self._changing:  # nobody changes the number of workers meanwhile
+            engine = self.engine
+            self._core = make_core(spec, engine, intake=self.intake) if self.gated else core_of_streams(spec, engine)
+        if self._core.bell is not None and self.engine.overflow != "drop_results":
             self.intake.shared, self.intake.consumer_bell = True, self._core.bell
         self.intake.begin()
         self._results = make_results(spec, self._core.in_order, self.folder)
         driver = gated_driver() if self.gated else Driver
-        self.driver = driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
+        with self._adding:
+            self.driver = driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
+        if self.driver.short_way is not None:
+            self.driver.short_way.lead_to(self._results, lambda: self.inbox.drain(self._hear))
         if self.punctuating:
             self.punctuate()
         if self.intake.stopped:  # in the meantime
             self._core.close()
-        for rank in range(len(self.sources)):
-            self._read(rank)
+        with self._adding:
+            for rank in range(len(self.sources)):
+                self._read(rank)
         for carrier in self.driver.carriers:
-            self._thread(carrier.run, f"carrier of {self.sources[carrier.rank].label}")
+            self._thread(carrier.run, f"carrier of {carrier.label}")
+        self._allow_second_thread()
         self._thread(self.driver.run, "driver")
         if self.engine.overflow == "drop_results":
             self._thread(lambda: self._output.fill(self._produce(lambda: COLLECT_SECONDS)), "results")
+
+    def add_source(self, side: Side, stream: object) -> None:
+        """Take another source in, from any thread; the join's own threads let it take part when they get to that."""
+        if self.folder is not None or not self.gated:
+            raise UnsupportedError(
+                f"add_source({side!r}, ...): only a join with cf.Local(algorithm='scalejoin'), without checkpoint=, "
+                "takes streams in while it runs; otherwise give window_join a stream that rows are pushed to, "
+                "cf.stream(schema=...), and advance() it until its rows come"
+            )
+        if self.spec is None:
+            raise InputError(
+                f"add_source({side!r}, ...): the columns of the join are not known yet: name them with schema= of "
+                "cf.stream(), or ask for a result before"
+            )
+        with self._adding:
+            if self.intake.stopped or (self.driver is not None and self.driver.done):
+                raise InputError(f"add_source({side!r}, ...): the join has ended")
+            number = 1 + sum(source.side == side for source in self.sources)
+            columns = self.columns[SIDES.index(side)]
+            source = open_added(stream, side, number, columns)
+            delay_ticks(source.delay, self.spec.side(side).schema.field(self.spec.side(side).time).type, source.label)
+            rank = self.intake.add(source) if self.driver is None else self.driver.add_source(source)
+            if rank is None:
+                raise InputError(
+                    f"add_source({side!r}, ...): all streams of that side have ended, and with them its part in the "
+                    "order: add a stream before the last one ends"
+                )
+            if isinstance(source, PushedSource):
+                try:
+                    source.stream.attach(Entrance(self.intake, rank, source, self))
+                except InputError:  # it is a side of a join already
+                    self.intake.end(rank)
+                    raise
+            elif self.driver is not None:
+                self._read(rank)
 
     def punctuate(self) -> None:
         """Put punctuations between the results from now on."""
@@ -156,18 +202,19 @@ class StreamJoin:
             self._reading.add(rank)
             self._thread(lambda: self.intake.read(rank), f"reader of {self.sources[rank].label}", rank)
 
+    def _allow_second_thread(self) -> None:
+        """Let a second thread search windows by their index beside the driver's, if the engine has two for it."""
+        core = self._core
+        if isinstance(core, SequentialCore) and core.has_index:
+            core.beside.start = lambda: self._thread(core.beside.run, "other window")
+            core.beside.available = self.engine.threads > 1
+
     def _thread(self, target: Callable[[], None], name: str, rank: int | None = None) -> None:
-        # A daemon, because a reader may be in a source's code for ever; all are stopped and waited for at exit.
-        thread = threading.Thread(target=target, name=f"counterflow {name}", daemon=True)
-        if not self._threads:
-            self.process = os.getpid()  # it may have been made in another one
         _started.add(self)
-        self._threads[thread] = rank  # before its start, which an interrupt may cut short
-        try:
-            start_thread(thread, name, "join fewer streams at once")
-        except UnsupportedError:
-            del self._threads[thread]
-            raise
+        self._threads.start(target, name, rank)
+
+    def _stuck_since(self, rank: int) -> float | None:
+        return None if self.sources[rank].interruptible else self.intake.inside[rank]
 
     # --- results
 
@@ -179,7 +226,10 @@ class StreamJoin:
         self._taker = threading.get_ident()
         self._deadline = None if timeout is None else time.monotonic() + timeout
         if self._made:
-            return self._made.popleft()
+            item = self._made.popleft()
+            if isinstance(item, BaseException):
+                raise item
+            return item
         self.intake.consumer_comes()
         try:
             for item in self._running():
@@ -194,8 +244,27 @@ class StreamJoin:
             self._taken = self._items()
         return self._taken
 
-    def _takes_here(self) -> bool:
+    def takes_here(self) -> bool:
+        """Return whether the calling thread is the one that takes results."""
         return self._taker == threading.get_ident()
+
+    def take_ahead(self) -> bool:
+        """Make results before they are asked for, unless too many wait already; return whether something is going on.
+
+        An error is kept for whoever asks for results.
+        """
+        if sum(item.num_rows for item in self._made if isinstance(item, pa.RecordBatch)) >= self.engine.buffer_rows:
+            time.sleep(AHEAD_SECONDS)
+            return False
+        made, self._deadline = len(self._made), time.monotonic() + AHEAD_SECONDS
+        self.intake.consumer_comes()
+        try:
+            self._make()
+        except Exception as error:
+            self._made.append(error)
+        finally:
+            self.intake.consumer_goes()
+        return len(self._made) > made or (self.driver is not None and self.driver.driving)
 
     def _patience(self) -> float:
         """Return how many seconds may be waited before it is asked again."""
@@ -228,6 +297,8 @@ class StreamJoin:
                 return
             if core.compiled:
                 results.use_compiled()
+            while self.driver.made:
+                yield self.driver.made.popleft()
             yield from results.found(found)
             if self.punctuating and limit < (reached := results.limit) < END:
                 limit = reached
@@ -259,6 +330,25 @@ class StreamJoin:
                 self._saved = self._results.saved()  # before the next step comes
         else:
             self._results.add(handed)
+
+    # --- changes
+
+    def rescale(self, workers: int | None) -> None:
+        """Go on with another number of workers, from the next rows on."""
+        if self.gated:
+            raise OptionError(
+                "rescale(): sources add their rows to the gate of 'scalejoin' themselves, and its readers are counted "
+                "when it is made: choose another algorithm, or make the join durable (checkpoint=), whose gate is fed"
+            )
+        with self._changing:
+            engine = replace(self.engine, workers=workers, layout=None)
+            if (engine.nodes, engine.threads) == (self.engine.nodes, self.engine.threads):
+                return
+            if self._core is not None:
+                assert self.spec is not None
+                rescale(self._core, self.spec, engine)
+            self.engine = engine
+            self._allow_second_thread()
 
     # --- checkpoints
 
@@ -299,7 +389,7 @@ class StreamJoin:
 
     def check_process(self) -> None:
         """Raise an error in a process that was forked off, which has none of the threads."""
-        if self._threads and self.process != os.getpid():
+        if self._threads.are_elsewhere:
             raise InputError(
                 "this joined stream runs in the process that started it, and not in one that was forked off: make the "
                 "join in the process that takes its results"
@@ -307,7 +397,7 @@ class StreamJoin:
 
     def stop(self) -> None:
         """End it, from any thread, without waiting for its threads."""
-        if self.process != os.getpid():
+        if self._threads.process != os.getpid():
             return  # its locks may be those of threads that are not here
         self.intake.stop()
         self.inbox.stop()
@@ -320,7 +410,7 @@ class StreamJoin:
     def forget(self) -> None:
         """End it like `stop`, and let another join go on from its checkpoint."""
         self.stop()
-        if self.folder is not None and self.process == os.getpid():
+        if self.folder is not None and self._threads.process == os.getpid():
             self.folder.close()
 
     def close(self) -> None:
@@ -332,18 +422,8 @@ class StreamJoin:
                 source.abandon()
 
     def wait(self, deadline: float) -> None:
-        """Wait for the threads' ends; not for one that waits in a source's own code, where it hears nothing."""
-        for thread, rank in list(self._threads.items()):
-            if thread is threading.current_thread():
-                continue
-            while thread.ident is None and time.monotonic() < deadline:  # an interrupt came while it was started
-                time.sleep(STARTING_SECONDS)
-            while thread.is_alive():
-                since = None if rank is None or self.sources[rank].interruptible else self.intake.inside[rank]
-                left = (deadline if since is None else min(deadline, since + SOURCE_SECONDS)) - time.monotonic()
-                if left <= 0:
-                    break
-                thread.join(left)
+        """Wait for the threads' ends."""
+        self._threads.wait(deadline)
 
     # --- what it says of itself
 
@@ -359,6 +439,8 @@ class StreamJoin:
 
     def _chosen(self, spec: JoinSpec) -> str:
         """Return how it is joined, and why."""
+        if isinstance(self._core, ChoosingCore):
+            return self._core.because
         if self.engine.algorithm == "auto":
             return auto_reason(spec, self.engine, streaming=True)
         return lay_out(self.engine, spec).described
@@ -368,7 +450,7 @@ class StreamJoin:
         found: dict[str, Any] = {}
         for i, side in enumerate(SIDES):
             ranks = [rank for rank, source in enumerate(self.sources) if source.side == side]
-            progress = [] if driver is None else [driver.sources[rank] for rank in ranks]
+            progress = [] if driver is None else [known for known in driver.sources if known.source.side == side]
             found |= {
                 f"rows_{side}": sum(source.rows for source in progress),
                 f"late_{side}": 0 if driver is None else driver.late[side].count,
@@ -383,6 +465,7 @@ class StreamJoin:
             "results_dropped": self._output.dropped,
             "compiling": self._core is not None and self._core.compiling,
             "chosen": None if self.spec is None else self._chosen(self.spec),
+            "changes": 0 if self._core is None else self._core.changes,
             "watermark": None,
         }
         if driver is not None and self.spec is not None and driver.frontier > BEGINNING:

@@ -92,6 +92,7 @@ def _design(spec: JoinSpec, engine: Simulated, window_rows: tuple[int, int], cha
         in_flight=chance.choice(IN_FLIGHT),
         outbox_rows=chance.choice(IN_FLIGHT),
         ordered_output=spec.ordered,
-        expected_rows=window_rows,
+        expected_rows=chance.choice([window_rows, (0, 0)]),  # windows that have room, and such that grow
+        capacity_min=chance.choice(IN_FLIGHT),
         nullable=spec.has_null_matches,
     )

@@ -246,7 +246,8 @@ def _by_sources(rows: list[Row]) -> list[str]:
     if not found:
         return []
     size = f"batches of {found[0]['batch_rows']:,}{_windows(rows, 'sources')}"
-    said = f"ScaleJoin, equality, by the physical sources of a side, each with its own thread to the gate; {size}:"
+    how = "carried to the gate by a thread for each core"
+    said = f"ScaleJoin, equality, by the physical sources of a side, {how}; {size}:"
     lines = [["M tuples/s", *(f"{row['tuples_per_s'] / 1e6:.2f}" for row in found)]]
     return [said, markdown_table(["sources a side", *(str(row["sources"]) for row in found)], lines)]
 

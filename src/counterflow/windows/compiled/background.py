@@ -23,7 +23,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from counterflow.jit import cache_directory
@@ -35,8 +35,10 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
 CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
 NICENESS = 5  # the child's: the join comes first
-BESIDE = ("arrivals", "ordering", "picking")  # modules of this folder that compiled joins call, too
+BESIDE = ("arrivals", "few", "merging", "ordering", "picking")  # modules here that compiled joins call, too
 NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
+FOR_FEW = {"index": ("indexed",)}  # what `few_rows` calls: it is made last, and not waited for
+READY = b"ready\n"  # what the child says when that is all it has to make
 # The first line that the child reads says where its modules are; with -P the current folder is not among them.
 CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
@@ -54,6 +56,7 @@ class BackgroundCompiler:
         self.paths, self.predicate, self.access = tuple(paths), predicate, access
         self.threads: dict[bool, threading.Thread] = {}
         self._ready: set[bool] = set()
+        self._ready_for_few: set[bool] = set()
         self._failures: dict[bool, BaseException] = {}
         self._children: list[subprocess.Popen[bytes]] = []
         self._closed = self._warned = False
@@ -77,25 +80,36 @@ class BackgroundCompiler:
         if nullable in self._ready:
             return True
         if nullable not in self.threads and not self._closed:
-            if self._request(nullable) in _loaded:
+            if (request := self._request(nullable)) in _loaded:
                 self._ready.add(nullable)
+                if request in _loaded_for_few:
+                    self._ready_for_few.add(nullable)
+                else:
+                    self._start_thread(nullable, self._prepare_for_few)
                 return True
-            _compilers.add(self)
-            thread = threading.Thread(target=self._prepare, args=(nullable,), name="counterflow compiler", daemon=True)
-            self.threads[nullable] = thread
-            try:
-                thread.start()
-            except RuntimeError as error:  # no thread to be had
-                self._failures[nullable] = error
+            self._start_thread(nullable, self._prepare)
         return False
+
+    def _start_thread(self, nullable: bool, target: Callable[[bool], None]) -> None:
+        _compilers.add(self)
+        thread = threading.Thread(target=target, args=(nullable,), name="counterflow compiler", daemon=True)
+        self.threads[nullable] = thread
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread to be had
+            self._failures[nullable] = error
+
+    def ready_for_few(self, nullable: bool) -> bool:
+        """Return whether the kernels are loaded that `few_rows` calls."""
+        return nullable in self._ready_for_few
 
     def _request(self, nullable: bool) -> bytes:
         return pickle.dumps((self.paths, self.predicate, self.access, nullable))
 
     @property
     def busy(self) -> bool:
-        """Whether kernels are being compiled or loaded."""
-        return any(thread.is_alive() for thread in list(self.threads.values()))
+        """Whether kernels that a search needs are being compiled or loaded."""
+        return any(thread.is_alive() for nullable, thread in list(self.threads.items()) if nullable not in self._ready)
 
     def close(self) -> None:
         """Stop, without waiting: the child is ended at once, the thread when it is done with its kernel."""
@@ -106,28 +120,54 @@ class BackgroundCompiler:
     # --- the thread
 
     def _prepare(self, nullable: bool) -> None:
-        child = None
+        child = late = None
         try:
             kernels = kernels_of(self.paths, self.predicate, self.access, nullable)
             child = self._start_child(nullable)
-            if child is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(CHILD_SECONDS)  # what it could not do is done here
-                child.kill()
-            for kernel, name in kernels:
-                if self._closed:
-                    return
-                getattr(kernel, name)
+            if child is not None:  # what it could not do is done here
+                late = threading.Timer(CHILD_SECONDS, child.kill)
+                late.daemon = True
+                late.start()
+                assert child.stdout is not None
+                child.stdout.read(len(READY))
+            if not self._load(kernels):
+                return
             load_beside()
             _loaded.add(self._request(nullable))
             self._ready.add(nullable)
+            if child is not None and child.stdout is not None:
+                child.stdout.read()  # to its end
+            self._prepare_for_few(nullable)
         except BaseException as error:  # it belongs to the join
             self._failures[nullable] = error
         finally:
+            if late is not None:
+                late.cancel()
             if child is not None:
                 child.kill()
                 with contextlib.suppress(OSError):  # it has not read everything
                     child.communicate()
+
+    def _prepare_for_few(self, nullable: bool) -> None:
+        try:
+            if self._load(kernels_of(self.paths, self.predicate, self.access, nullable, FOR_FEW)):
+                _loaded_for_few.add(self._request(nullable))
+                self._ready_for_few.add(nullable)
+        except Exception as error:  # then few rows take as long as many
+            warnings.warn(
+                f"code for few rows could not be compiled ({type(error).__name__}: {error}): rows that come alone are "
+                "joined more slowly",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _load(self, kernels: list[tuple[Any, str]]) -> bool:
+        """Load kernels, or make them; return False if it was closed meanwhile."""
+        for kernel, name in kernels:
+            if self._closed:
+                return False
+            getattr(kernel, name)
+        return True
 
     def _start_child(self, nullable: bool) -> subprocess.Popen[bytes] | None:
         """Return a process that compiles into the cache, or None where that cannot be."""
@@ -139,7 +179,7 @@ class BackgroundCompiler:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-c", CHILD],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "COUNTERFLOW_CACHE_DIR": str(folder)},
             )
@@ -157,11 +197,15 @@ class BackgroundCompiler:
 
 
 def kernels_of(
-    paths: Sequence[AccessPath], predicate: Expression, access: Access, nullable: bool
+    paths: Sequence[AccessPath],
+    predicate: Expression,
+    access: Access,
+    nullable: bool,
+    needed: Mapping[str, tuple[str, ...]] = NEEDED,
 ) -> list[tuple[Any, str]]:
     """Return the kernels that windows with these paths need, each as its owner and its name there."""
     found = [CompiledPredicate(path, predicate, access, nullable) for path in paths]
-    return [(one.kernels, name) for one in found for name in NEEDED[one.access]]
+    return [(one.kernels, name) for one in found for name in needed.get(one.access, ())]
 
 
 def load_beside() -> None:
@@ -176,11 +220,14 @@ def compile_what_is_asked() -> None:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     asked = sys.stdin.buffer
-    request = pickle.loads(asked.read(int.from_bytes(asked.read(8), "little")))
+    paths, predicate, access, nullable = pickle.loads(asked.read(int.from_bytes(asked.read(8), "little")))
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
-    for kernel, name in kernels_of(*request):
+    for kernel, name in kernels_of(paths, predicate, access, nullable):
         getattr(kernel, name)
     load_beside()
+    os.write(sys.stdout.fileno(), READY)
+    for kernel, name in kernels_of(paths, predicate, access, nullable, FOR_FEW):
+        getattr(kernel, name)
     os._exit(0)
 
 
@@ -190,6 +237,7 @@ def _end_with(parent: Any) -> None:
 
 
 _loaded: set[bytes] = set()  # requests whose kernels this process has: the next join with them need not wait
+_loaded_for_few: set[bytes] = set()
 _compilers: weakref.WeakSet[BackgroundCompiler] = weakref.WeakSet()
 
 

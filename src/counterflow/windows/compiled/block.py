@@ -10,6 +10,7 @@ AT, FOUND, LEFT_OVER, UNSURE, WAITING, CANDIDATES = 0, 1, 2, 3, 4, 5
 AT_BLOCK = 2  # a scan's, which leaves no probe over
 STATUS_WORDS = 8
 SPAN = 8  # the part of the ring that is scanned: 0 up to its end, 1 from its beginning, 2 done
+TURN = 36  # the row at which the first part ends
 CHOSEN_COUNT = 9  # how many probes are scanned
 DONE = 10  # rows of a call of `store` that are in the index already
 COPIES = 35  # whether `store` writes the ring's columns; 0 where another node that shares the ring does

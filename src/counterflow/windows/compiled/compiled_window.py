@@ -86,7 +86,11 @@ class CompiledWindow(CompiledPredicate):
             )  # fmt: skip
             if done == n:
                 return
-            self.records = _grown(self.records, len(self.records) * 3 // 2)
+            self.grow()
+
+    def grow(self) -> None:
+        """Make more room in the index."""
+        self.records = _grown(self.records, len(self.records) * 3 // 2)
 
     def _start(self, rows: Keyed) -> None:
         """Make an empty index for the ring's capacity; the first rows decide how large the grid's cells are."""

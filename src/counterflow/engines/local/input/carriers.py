@@ -1,12 +1,18 @@
-"""How the rows of physical sources reach ScaleJoin's gate: each source has a thread that carries its own there.
+"""How the rows of physical sources reach ScaleJoin's gate: threads carry them there, as many as there are cores for.
 
-    source -> reader, or who pushes -> intake -> carrier: late? in order? ──► gate ──► nodes
-                                                                        └──► the driver, for results only
+    source -> reader, or who pushes -> intake ┐
+    source -> reader, or who pushes -> intake ┴ carrier: late? in order? ──► gate ──► nodes
+                                                                         └──► the driver, for results only
 
-No thread stands between the sources: carriers share nothing but the gate, and where each of them is (`Frontiers`). What
-is carried is on time and in order of its source; the gate orders it among the others. A source without a delay promises
-the gate what it has reached itself. One that is out of order may send a row as long as the join's frontier has not
-passed it, so its rows wait here for that frontier, and it promises no more.
+Where there is a core for each source, each has a carrier of its own. Otherwise neighbours of one side share one, which
+merges their rows: more threads than cores only wait for each other, and a gate that finds its place for every tuple
+among those of 15 others takes longer than a merge of batches. What a carrier adds is in the total order, so the gate
+knows it as one source; that of its first source is its place among ties.
+
+No thread stands between the carriers: they share nothing but the gate, and where each source is (`Frontiers`). What
+is carried is on time and in order; the gate orders it among the others. A source without a delay promises what it has
+reached itself. One that is out of order may send a row as long as the join's frontier has not passed it, so its rows
+wait here for that frontier, and it promises no more.
 
 The driver gets rows before the gate does. So whatever nodes find, the driver can go on to the rows of it without any
 further move of a source: it never waits for a carrier that waits for nodes.
@@ -14,20 +20,22 @@ further move of a source: it never waits for a carrier that waits for nodes.
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.local.input.intake import End, Intake
+from counterflow.cores import usable_cores
+from counterflow.engines.local.input.intake import Bell, End, Intake
 from counterflow.engines.local.input.sources import Item, Source
 from counterflow.engines.local.input.watermarks import Watermark
-from counterflow.engines.local.order import BEGINNING, END, Piece, SourceProgress, merge_pieces
+from counterflow.engines.local.order import BEGINNING, END, SourceProgress, take_due
+from counterflow.engines.local.pieces import Piece, merge_pieces
 from counterflow.errors import CounterflowError
-from counterflow.predicate.expression import columns_of
+from counterflow.predicate.expression import SIDES, columns_of
 from counterflow.protocols.sources import SourceFeed
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.store import Batch, passing
@@ -35,6 +43,7 @@ from counterflow.windows.vectors import Array, from_arrow_column
 
 PASSES = "\0passes"  # a column of carried rows: whether they can match at all, and have a number
 ENDED = END + 1  # the frontier of a source that has ended
+POLLED_MIN = 1 << 10  # rows that are taken from a source at once, if there are so many
 
 
 @dataclass(frozen=True)
@@ -44,16 +53,43 @@ class Reached(Watermark):
     time: int
 
 
+def shares_of(sources: Sequence[Source], cores: int | None = None) -> list[list[int]]:
+    """Return the ranks that each carrier has: neighbours of one side, as evenly as can be."""
+    a_side, first = max((cores or len(usable_cores())) // 2, 1), 0
+    shares: list[list[int]] = []
+    for side in SIDES:
+        count = sum(source.side == side for source in sources)
+        carriers = min(count, a_side)
+        ends = [first + count * k // carriers for k in range(carriers + 1)]
+        shares += [list(range(ends[k], ends[k + 1])) for k in range(carriers)]
+        first += count
+    return shares
+
+
 class CarriedIntake(Intake):
-    """An intake whose queues are emptied by carriers, each its own; `behind` has what they have carried.
+    """An intake whose queues are emptied by carriers; `behind` has what they have carried, a queue for each.
 
     A carrier waits for its own bell, so that an item wakes nobody else.
     """
 
-    def __init__(self, sources: Sequence[Source], rows_max: int, shed: bool) -> None:
+    def __init__(self, sources: list[Source], rows_max: int, shed: bool, cores: int | None = None) -> None:
         super().__init__(sources, rows_max, shed)
-        self._bells = [threading.Condition(self._lock) for _ in sources]
-        self.behind = Intake(sources, rows_max, shed=False)
+        self.shares = shares_of(sources, cores)
+        self._carrier_of = [number for number, share in enumerate(self.shares) for _ in share]
+        self.bells = [Bell() for _ in self.shares]
+        self.behind = Intake([sources[share[0]] for share in self.shares], rows_max, shed=False)
+        self.adding = self._lock  # held by who adds a source, and by a carrier that makes sure that it was the last one
+
+    def add(self, source: Source, number: int | None = None) -> int:
+        """Make a queue for another source, which a carrier gets (None: the last one of its side); return its rank."""
+        with self.adding:
+            if number is None:
+                sides = [self.sources[share[0]].side for share in self.shares]
+                number = max(k for k, side in enumerate(sides) if side == source.side)
+            rank = super().add(source)
+            self._carrier_of.append(number)
+            self.shares[number].append(rank)
+            return rank
 
     def _note_arrival(self, rank: int) -> None:
         super()._note_arrival(rank)
@@ -64,34 +100,27 @@ class CarriedIntake(Intake):
         self.ring(rank)
 
     def ring(self, *ranks: int) -> None:
-        """Let these sources' carriers look again."""
-        with self._lock:
-            for rank in ranks:
-                self._bells[rank].notify_all()
-
-    def wait_at(self, rank: int, wanted: Callable[[], bool], what: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until a source has an item that is `wanted`, `what` is true, time is up, or the join was stopped."""
-        with self._lock:
-            self._bells[rank].wait_for(
-                lambda: self.stopped or (bool(self._queues[rank]) and wanted()) or what(), timeout
-            )
+        """Let the carriers of these sources look again."""
+        for number in {self._carrier_of[rank] for rank in ranks}:
+            self.bells[number].ring()
 
     def stop(self) -> None:
         super().stop()
-        self.ring(*range(len(self.sources)))
+        for bell in self.bells:
+            bell.ring()
         self.behind.stop()
 
     # --- what was carried
 
-    def hand_on(self, rank: int, item: Item) -> bool:
+    def hand_on(self, number: int, item: Item) -> bool:
         """Give the driver what the gate gets next; wait for room. Return False if the join was stopped."""
         if isinstance(item, Watermark):
-            return self.behind._append_watermark(rank, item)
-        return self.behind._append(rank, item)
+            return self.behind._append_watermark(number, item)
+        return self.behind._append(number, item)
 
-    def hand_on_end(self, rank: int, end: End) -> None:
-        """Tell the driver that nothing more is carried of a source."""
-        self.behind._end(rank, end)
+    def hand_on_end(self, number: int, end: End) -> None:
+        """Tell the driver that nothing more is carried by this carrier."""
+        self.behind._end(number, end)
 
 
 class Frontiers:
@@ -103,6 +132,20 @@ class Frontiers:
         # Who has to know when others move: their rows wait for the join's frontier, or they may be excused up to there.
         self._watching = [s.rank for s in sources if not s.in_order or s.source.timeout is not None]
         self._any_timeout = any(timeout is not None for timeout in self._timeouts)
+
+    def add(self, source: SourceProgress) -> None:
+        """Make room for a source that comes later; it counts once it was admitted."""
+        self._timeouts.append(source.source.timeout)
+        if not source.in_order or source.source.timeout is not None:
+            self._watching.append(source.rank)
+        self._any_timeout = self._any_timeout or source.source.timeout is not None
+        self._all.append(ENDED)
+
+    def admit(self, source: SourceProgress, released: int) -> None:
+        """Let a source that was added take part from here on, or from `released` if that is later."""
+        least = min((frontier for frontier in self._all if frontier < END), default=BEGINNING)
+        source.excuse(max(least, released))
+        self._all[source.rank] = source.frontier
 
     @property
     def least(self) -> int:
@@ -122,9 +165,9 @@ class Frontiers:
         before = self._all[rank]
         if frontier <= before:
             return
-        was_last = before == self.least
+        tells = self._watching and (self._any_timeout or before == self.least)
         self._all[rank] = frontier
-        if self._watching and (was_last or self._any_timeout):
+        if tells:
             self._intake.ring(*self._watching)
 
     def silent_for(self, rank: int) -> float | None:
@@ -136,17 +179,18 @@ class Frontiers:
 
     def without_silent(self) -> int:
         """Return the least frontier of the sources that are not silent for too long."""
-        silent = [self.silent_for(rank) for rank in range(len(self._all))]
+        known = list(self._all)  # one may just be added
+        silent = [self.silent_for(rank) for rank in range(len(known))]
         talking = (
             frontier
-            for frontier, over in zip(self._all, silent, strict=True)
+            for frontier, over in zip(known, silent, strict=True)
             if frontier < ENDED and not (over is not None and over >= 0)
         )
         return min(talking, default=BEGINNING)
 
 
 class Carrier:
-    """What the thread of one source does until the source ends or fails, or the join is stopped.
+    """What a thread does for some sources until they end, one of them fails, or the join is stopped.
 
     `note_late` gets rows that are late, `fail` an error after which the join cannot go on.
     """
@@ -154,7 +198,7 @@ class Carrier:
     def __init__(
         self,
         spec: JoinSpec,
-        progress: SourceProgress,
+        sources: Sequence[SourceProgress],
         feed: SourceFeed,
         intake: CarriedIntake,
         frontiers: Frontiers,
@@ -162,101 +206,164 @@ class Carrier:
         note_late: Callable[[pa.RecordBatch], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.progress, self.feed, self.intake, self.frontiers = progress, feed, intake, frontiers
-        self.rank, self.side, self.step_rows = progress.rank, progress.source.side, step_rows
+        self.sources = {source.rank: source for source in sources}
+        self.feed, self.intake, self.frontiers, self.step_rows = feed, intake, frontiers, step_rows
+        self.number, self.side, self._bell = feed.number, sources[0].source.side, intake.bells[feed.number]
+        self.label = sources[0].source.label + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
         self._note_late, self._fail = note_late, fail
         self._filters, self._required = spec.parts.filters(self.side), spec.required[self.side]
         self._columns = sorted({column.name for column in columns_of(spec.predicate) if column.side == self.side})
         self._released = BEGINNING  # nothing before is carried any more
         self._told = BEGINNING  # what the driver knows of that
+        self.last_time = BEGINNING  # of what was carried
+        self._coming: deque[SourceProgress] = deque()  # sources that were added, and are not yet admitted
+        self.closed = False  # whether no source can be added any more
 
     def run(self) -> None:
-        """Carry item after item. An error of the source comes after all that was carried before it."""
+        """Carry item after item. An error of a source comes after all that was carried before it."""
         try:
             while self._round():
                 pass
         except BaseException as error:  # it belongs to the consumer
             self._fail(error)
 
+    @property
+    def live(self) -> list[SourceProgress]:
+        return [source for source in self.sources.values() if source.live]
+
+    # --- sources that come
+
+    def invite(self, source: SourceProgress) -> None:
+        """Let a source take part as soon as this carrier's thread gets to that; it must not be closed."""
+        self._coming.append(source)
+        self._bell.ring()
+
+    def _admit(self) -> None:
+        """Let sources take part that were added: from here on, as what was released is out of the order already."""
+        while self._coming:
+            source = self._coming.popleft()
+            self.frontiers.admit(source, self._released)
+            self.sources[source.rank] = source
+
+    def _closes(self) -> bool:
+        """Return whether all sources have ended; from then on none is added."""
+        while not self.live:
+            with self.intake.adding:
+                if not self._coming:
+                    self.closed = True
+                    return True
+            self._admit()
+        return False
+
     def _round(self) -> bool:
-        """Wait for the next item, or until more can be released, and carry that; return whether more may come."""
-        item = self._next()
+        """Wait for items, or until more can be released, and carry that; return whether more may come."""
+        self._await_news()
         if self.intake.stopped:
             return False
+        error: BaseException | None = None
+        carried = None
+        self._admit()
         try:
-            ended = self._take(item)
-            rows = self._due(ended)
+            self._take_some()
+        except BaseException as raised:
+            error = raised
+        ended = error is None and self._closes()
+        try:
+            rows = self._due()
             carried = None if rows is None else self._prepared(rows)
-        except BaseException as error:
-            self.intake.hand_on_end(self.rank, End(error))
+        except BaseException as raised:
+            error = error or raised
+        if not self._carry(carried, ended and error is None):
             return False
-        return self._carry(carried, ended) and not ended
+        if error is not None:
+            self.closed = True
+            self.intake.hand_on_end(self.number, End(error))
+        return error is None and not ended
 
     # --- what comes
 
-    def _next(self) -> Item | End | None:
-        """Return the source's next item; None if there is none that is wanted, but there is something else to do."""
-        while not self.intake.stopped:
-            if self._wanted():
-                polled = self.intake.poll([self.rank], self.step_rows)
-                if polled is not None:
-                    return polled[1]
-            if self._excuse() or self._lags():
-                return None
-            over = self.frontiers.silent_for(self.rank)
-            self.intake.wait_at(
-                self.rank, self._wanted, self._has_news, -over if over is not None and over < 0 else None
-            )
-        return None
+    def _await_news(self) -> None:
+        """Wait until there is an item that is wanted, or something else to do."""
+        while not (
+            self.intake.stopped
+            or self._coming
+            or self.intake.has_items(self._wanted())
+            or self._excuse()
+            or self._lags()
+        ):
+            over = [self.frontiers.silent_for(source.rank) for source in self.live]
+            self._bell.wait(min((-seconds for seconds in over if seconds is not None and seconds < 0), default=None))
 
-    def _wanted(self) -> bool:
-        """Return whether more is to be read: not of a source whose rows wait for others that are far behind."""
-        return len(self.progress.waiting) < self.intake.rows_max or self.frontiers.is_last(self.rank)
+    def _wanted(self) -> list[int]:
+        """Return the sources to read from, the slowest first: not those whose rows wait for others far behind."""
+        live = sorted((source.frontier, source.rank) for source in self.live)
+        return [rank for _, rank in live if self._has_room(rank) or self.frontiers.is_last(rank)]
+
+    def _has_room(self, rank: int) -> bool:
+        return len(self.sources[rank].waiting) < self.intake.rows_max
 
     def _lags(self) -> bool:
         """Return whether the join's frontier has passed what was released of rows out of order."""
-        return not self.progress.in_order and self.frontiers.least > self._released
-
-    def _has_news(self) -> bool:
-        over = self.frontiers.silent_for(self.rank)
-        is_silent = over is not None and over >= 0
-        return self._lags() or (is_silent and self.frontiers.without_silent() > self.progress.frontier)
+        return any(not source.in_order for source in self.live) and self._release() > self._released
 
     def _excuse(self) -> bool:
-        """Let the join go on without a source that is silent for too long; return whether it can go on by that."""
-        over = self.frontiers.silent_for(self.rank)
-        if over is None or over < 0 or not self.progress.excuse(self.frontiers.without_silent()):
-            return False
-        self.frontiers.move(self.rank, self.progress.frontier)
-        return True
+        """Let the join go on without sources that are silent for too long; return whether it can go on by that."""
+        further = False
+        for source in self.live:
+            over = self.frontiers.silent_for(source.rank)
+            if over is not None and over >= 0 and source.excuse(self.frontiers.without_silent()):
+                self.frontiers.move(source.rank, source.frontier)
+                further = True
+        return further
 
-    def _take(self, item: Item | End | None) -> bool:
-        """Take an item in, without its late rows; return whether it is the end."""
-        progress = self.progress
+    def _take_some(self) -> None:
+        """Take in what has come, at most some of it."""
+        rows, at_once = 0, max(self.step_rows // max(len(self.sources), 1), min(POLLED_MIN, self.step_rows))
+        while rows < self.step_rows:
+            polled = self.intake.poll(self._wanted(), at_once)
+            if polled is None:
+                return
+            rows += max(self._take(*polled), 1)
+
+    def _take(self, rank: int, item: Item | End) -> int:
+        """Take an item in, without its late rows, and return how many rows it has."""
+        source, rows = self.sources[rank], 0
         if isinstance(item, End):
             if item.error is not None:
                 raise item.error
-            progress.live = False
-            self.frontiers.move(self.rank, ENDED)
-            return True
+            source.live = False
+            self.frontiers.move(rank, ENDED)
+            return 0
         if isinstance(item, Watermark):
-            progress.heartbeat(item)
-        elif item is not None:
-            late = progress.accept(item, self.frontiers.others(self.rank))
+            source.heartbeat(item)
+        else:
+            rows = item.num_rows
+            late = source.accept(item, END if source.in_order else self._others(rank))
             if late is not None:
                 self._note_late(late)
-        self.frontiers.move(self.rank, progress.frontier)
-        return False
+        self.frontiers.move(rank, source.frontier)
+        return rows
+
+    def _others(self, rank: int) -> int:
+        """Return before which time a row is late, whatever its own source has said.
+
+        A source that is just admitted may be behind what was released while it was.
+        """
+        return max(self.frontiers.others(rank), self._released)
 
     # --- what goes on
 
-    def _due(self, ended: bool) -> Piece | None:
-        """Take out the rows that no row of this source can precede any more, in order."""
-        if ended:
-            self._released = END
-        else:
-            self._released = self.progress.frontier if self.progress.in_order else self.frontiers.least
-        return merge_pieces(self.progress.waiting.take(self._released, inclusive=True))
+    def _release(self) -> int:
+        """Return before which time no row comes any more that is on time."""
+        least = self.frontiers.least
+        return min((source.frontier if source.in_order else least for source in self.live), default=END)
+
+    def _due(self) -> Piece | None:
+        """Take out the rows that no row of these sources can precede any more, in order."""
+        due = take_due(list(self.sources.values()), self.frontiers.least)
+        self.sources = {rank: source for rank, source in self.sources.items() if source.live or len(source.waiting)}
+        self._released = max(self._released, due.frontier)
+        return merge_pieces(due.pieces[self.side], compiled=True)
 
     def _prepared(self, piece: Piece) -> tuple[Array, Batch, Array | None, pa.RecordBatch]:
         """Return times, tuples and who passes for the gate, and the rows for the driver."""
@@ -279,14 +386,15 @@ class Carrier:
 
     def _carry(self, carried: tuple[Array, Batch, Array | None, pa.RecordBatch] | None, ended: bool) -> bool:
         """Hand rows to the driver and to the gate, with what is promised; return False if the join was stopped."""
-        if carried is not None and not self.intake.hand_on(self.rank, carried[3]):
+        if carried is not None and not self.intake.hand_on(self.number, carried[3]):
             return False
-        self._told = self._told if carried is None else int(carried[0][-1])  # rows say so themselves
+        if carried is not None:  # rows say so themselves
+            self._told = self.last_time = int(carried[0][-1])
         if ended:
-            self.intake.hand_on_end(self.rank, End())
+            self.intake.hand_on_end(self.number, End())
         elif self._released > self._told:
             self._told = self._released
-            if not self.intake.hand_on(self.rank, Reached(self._released)):
+            if not self.intake.hand_on(self.number, Reached(self._released)):
                 return False
         if carried is not None:
             times, tuples, passes, _ = carried

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from counterflow.engines.local.input.sources import Item, PushedSource, Source
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.errors import InputError
 
-STUCK_SECONDS = 1.0  # how long a push waits for room that only its own thread could make
+STUCK_SECONDS = 1.0  # how long a push of the thread that takes results waits, with nothing going on
 MUCH_ROWS = 1 << 10  # that wait: worth a second thread
 LINGER_SECONDS = 0.002  # how long a consumer may be away, before the driver's thread joins the little that has come
 AWAY, BUSY, WAITING = 0, 1, 2  # what the consumer does: something else; make results; wait for them
@@ -61,12 +62,13 @@ class Intake:
     looks whom to wake.
     """
 
-    def __init__(self, sources: Sequence[Source], rows_max: int, shed: bool) -> None:
+    def __init__(self, sources: list[Source], rows_max: int, shed: bool) -> None:
         self.sources, self.rows_max, self.shed = sources, rows_max, shed
         # Reentrant: garbage collection may stop a join in a thread that is in here.
         self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)  # for those who wait for the first batches
         self._rooms = [threading.Condition(self._lock) for _ in sources]
+        self._crowded = [False] * len(sources)  # whether somebody waits for room
         self._queues: list[deque[Item | End]] = [deque() for _ in sources]
         self._added = [0] * len(sources)  # rows
         self._taken = [0] * len(sources)
@@ -84,7 +86,22 @@ class Intake:
     @property
     def rows(self) -> list[int]:
         """The rows that wait, of each source."""
-        return [added - taken for added, taken in zip(self._added, self._taken, strict=True)]
+        # Not strict: a source may just be added.
+        return [added - taken for added, taken in zip(self._added, self._taken, strict=False)]
+
+    def add(self, source: Source) -> int:
+        """Make a queue for another source, which is then among `sources`, and return its rank."""
+        with self._lock:
+            self._rooms.append(threading.Condition(self._lock))
+            self._queues.append(deque())
+            self._crowded.append(False)
+            self.ended.append(None)
+            self.inside.append(None)
+            self.heard.append(time.monotonic())
+            for counts in (self.dropped, self._taken, self._added):
+                counts.append(0)
+            self.sources.append(source)
+            return len(self.sources) - 1
 
     def begin(self) -> None:
         """Sources may be silent from now on."""
@@ -143,7 +160,7 @@ class Intake:
         n = batch.num_rows
         if not self._has_room(rank, n):
             with self._lock:
-                self._rooms[rank].wait_for(lambda: self._has_room(rank, n))
+                self._rooms[rank].wait_for(lambda: self._finds_room(rank, n))
         if self.stopped:
             return False
         self._added[rank] += n
@@ -174,6 +191,12 @@ class Intake:
         waiting = self._added[rank] - self._taken[rank]
         return self.stopped or not waiting or waiting + rows <= self.rows_max
 
+    def _finds_room(self, rank: int, rows: int) -> bool:
+        """Return whether there is room, and say that somebody waits for it if there is none."""
+        if not self._has_room(rank, rows):
+            self._crowded[rank] = True  # before the next look: it sees what was taken, or who takes sees this
+        return self._has_room(rank, rows)
+
     # --- for those who push
 
     def offer(self, rank: int, batch: pa.RecordBatch, timeout: float | None) -> bool | None:
@@ -188,7 +211,7 @@ class Intake:
             if not self._has_room(rank, batch.num_rows):
                 self._ring(always=True)
                 if not self._rooms[rank].wait_for(
-                    lambda: self._has_room(rank, batch.num_rows) or self.ended[rank] is not None, timeout
+                    lambda: self._finds_room(rank, batch.num_rows) or self.ended[rank] is not None, timeout
                 ):
                     return None
                 self.check_open(rank)
@@ -240,8 +263,9 @@ class Intake:
             batches.append(following)
             rows += following.num_rows
         self._taken[rank] += rows
-        if 2 * (self._added[rank] - self._taken[rank]) <= self.rows_max:
+        if self._crowded[rank] and 2 * (self._added[rank] - self._taken[rank]) <= self.rows_max:
             with self._lock:  # waking its reader for each batch would take longer than joining it
+                self._crowded[rank] = False
                 self._rooms[rank].notify_all()
         return rank, item if len(batches) == 1 else pa.concat_batches(batches)
 
@@ -335,28 +359,46 @@ class Intake:
                 room.notify_all()
 
 
+class Taker(Protocol):
+    """Who takes a join's results."""
+
+    def takes_here(self) -> bool:
+        """Return whether the calling thread is the one that takes them."""
+
+    def take_ahead(self) -> bool:
+        """Take some results, in that thread, before they are asked for; return whether something is going on."""
+
+
 class Entrance:
-    """The door (`pushed.Door`) through which rows are pushed into the queue of one source.
+    """The door (`pushed.Door`) through which rows are pushed into the queue of one source."""
 
-    `taken_here` says whether the calling thread is the one that takes the join's results: it cannot wait for itself.
-    """
-
-    def __init__(self, intake: Intake, rank: int, source: PushedSource, taken_here: Callable[[], bool]) -> None:
-        self._intake, self._rank, self._source, self._taken_here = intake, rank, source, taken_here
+    def __init__(self, intake: Intake, rank: int, source: PushedSource, taker: Taker) -> None:
+        self._intake, self._rank, self._source, self._taker = intake, rank, source, taker
 
     def convert(self, rows: object) -> pa.RecordBatch:
         self._intake.check_open(self._rank)
         return self._source.convert(rows)
 
     def offer(self, batch: pa.RecordBatch, timeout: float | None) -> bool | None:
-        alone = timeout is None and self._taken_here()
-        taken = self._intake.offer(self._rank, batch, STUCK_SECONDS if alone else timeout)
+        alone = timeout is None and self._taker.takes_here()
+        taken = self._intake.offer(self._rank, batch, 0.0 if alone else timeout)
         if taken is None and alone:
-            raise InputError(
-                f"{self._source.label}: the join's buffers are full, and the thread that pushes is the one that takes "
-                "results: call joined.poll() between pushes, or take results in another thread"
-            )
+            taken = self._offer_alone(batch)
         self._source.rows_read += batch.num_rows if taken else 0
+        return taken
+
+    def _offer_alone(self, batch: pa.RecordBatch) -> bool:
+        """Offer a batch in the thread that takes results: it cannot wait for itself, so it takes some to make room."""
+        until = time.monotonic() + STUCK_SECONDS
+        while (taken := self._intake.offer(self._rank, batch, 0.0)) is None:
+            if self._taker.take_ahead():
+                until = time.monotonic() + STUCK_SECONDS
+            elif time.monotonic() > until:
+                raise InputError(
+                    f"{self._source.label}: the join's buffers are full, and the thread that pushes is the one that "
+                    "takes results: call joined.poll() between pushes, or take results in another thread; or push "
+                    "rows to the other side, too, if this one is far ahead of it"
+                )
         return taken
 
     def advance(self, watermark: Watermark) -> None:

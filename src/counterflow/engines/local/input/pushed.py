@@ -52,8 +52,9 @@ class PushedStream:
         """Push rows: a dict, a list of dicts, an Arrow batch or table, a pandas or polars frame.
 
         Returns True when the join has taken them, all of them. While its buffers are full it waits, at most `timeout`
-        seconds if that is given; or, with `overflow='drop_newest'`, drops them, counts them and returns False. Rows
-        that do not fit the schema are an error, and none of them is taken.
+        seconds if that is given; or, with `overflow='drop_newest'`, drops them, counts them and returns False. In the
+        thread that takes results it makes room by taking some, which `poll` hands out later. Rows that do not fit the
+        schema are an error, and none of them is taken.
 
         >>> import counterflow as cf, pyarrow as pa
         >>> ships, radar = (cf.stream(schema=pa.schema({"t": pa.int64(), "x": pa.int64()})) for _ in range(2))

@@ -105,6 +105,12 @@ class Source:
             self._data.stop()
         self._interrupt()
 
+    def check_columns(self, given: pa.Schema | None) -> None:
+        """Raise an error if its columns, where they are known before the first batch, do not fit those of its side."""
+        schema = given or _schema_of(self._data, self.label)
+        if schema is not None:
+            self._conforming(pa.RecordBatch.from_pylist([], schema=schema))
+
     def abandon(self) -> None:
         """Close the source, if `items` never ran."""
         if inspect.isgenerator(self._data) or _is_joined(self._data):
@@ -293,15 +299,30 @@ def open_side(given: Any, side: Side, folder: CheckpointFolder | None = None) ->
                 f"{label} is another join's result, which cannot begin in its middle: give checkpoint= to that one, "
                 "write its results to where they can be read from a position, and join those"
             )
-        if isinstance(part, PushedStream):
-            sources.append(PushedSource(part, side, label, columns, position))
-        elif isinstance(part, Stream):
-            sources.append(Source(part, side, label, columns, position))
-        else:
-            sources.append(TableSource(as_table(part, side), side, label, columns, position))
+        sources.append(_open(part, side, label, columns, position))
     if folder is not None and folder.found is not None:
         columns.settle(folder.found.schema(side))
     return sources, columns
+
+
+def _open(part: Any, side: Side, label: str, columns: SideSchema, position: int = 0) -> Source:
+    if isinstance(part, PushedStream):
+        return PushedSource(part, side, label, columns, position)
+    if isinstance(part, Stream):
+        return Source(part, side, label, columns, position)
+    return TableSource(as_table(part, side), side, label, columns, position)
+
+
+def open_added(part: Any, side: Side, number: int, columns: SideSchema) -> Source:
+    """Return a source that is added to a side; what it says of its columns must fit those that the side has."""
+    if not is_stream(part):
+        raise InputError(
+            f"add_source({side!r}, ...) of a {type(part).__name__}: give a stream, cf.stream(...), or a joined stream"
+        )
+    label = f"added {side} stream {number}"
+    source = _open(Stream(part) if _is_joined(part) else part, side, label, columns)
+    source.check_columns(part.schema if isinstance(part, Stream | PushedStream) else None)
+    return source
 
 
 def is_stream(data: Any) -> bool:

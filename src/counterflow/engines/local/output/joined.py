@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.engines.local.core import SIDES
+from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.sources import running_loop
+from counterflow.engines.local.input.streams import Stream
 from counterflow.engines.local.input.watermarks import Punctuation
 from counterflow.engines.local.output.shedding import StreamItem
 from counterflow.engines.local.stream_join import CLOSED, StreamJoin
@@ -192,6 +194,28 @@ class JoinedStream:
             self.close()
             raise
 
+    def add_source(self, side: str, stream: Stream | PushedStream | JoinedStream) -> None:
+        """Join another stream to one side of a join that runs, with `algorithm="scalejoin"`; it leaves by ending.
+
+        The rows of the stream count from where the join's watermark is, or from where the streams of its side have
+        come to if that is further; earlier ones are late (`late`, `metrics`). At equal times they come after those of
+        the side's other streams. May be called from any thread.
+
+        >>> import counterflow as cf, pyarrow as pa
+        >>> schema = pa.schema({"t": pa.int64(), "x": pa.int64()})
+        >>> ships, more, radar = (cf.stream(schema=schema) for _ in range(3))
+        >>> engine = cf.Local(algorithm="scalejoin")
+        >>> joined = cf.window_join(ships, radar, where="l.x = r.x", time="t", window=10, engine=engine)
+        >>> joined.add_source("left", more)  # now, or while results are taken
+        >>> more.push({"t": 3, "x": 5}), joined.metrics()["queued_rows_left"]
+        (True, 1)
+        >>> joined.close()
+        """
+        if side not in SIDES:
+            raise OptionError(f"add_source({side!r}, ...): 'left' or 'right'")
+        self._join.check_process()
+        self._join.add_source(side, stream)
+
     # --- durable joins
 
     def checkpoint(self) -> int:
@@ -333,6 +357,7 @@ class JoinedStream:
         """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark.
 
         `compiling`: with 'auto', whether it goes on with numpy, slower, while its predicate is being compiled.
+        `chosen`: how it is joined now, with 'auto' also why; `changes`: how often that changed.
 
         >>> import counterflow as cf
         >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
@@ -341,6 +366,23 @@ class JoinedStream:
         (1, 1, 1)
         """
         return self._join.metrics()
+
+    def rescale(self, workers: int | None = None) -> None:
+        """Go on with another number of workers, from the next rows on; None: one for each core. Results are the same.
+
+        The windows' rows are handed to the new workers, which takes about as long as bringing them without looking for
+        pairs; `metrics` counts the `changes`. A layout is chosen anew. It may be called from any thread, at any time.
+
+        >>> import counterflow as cf
+        >>> left, right = cf.stream([[{"t": 1, "x": 5}]]), cf.stream([[{"t": 2, "x": 5}]])
+        >>> engine = cf.Local("llhj", workers=1)
+        >>> joined = cf.window_join(left, right, where="l.x = r.x", time="t", window=10, engine=engine)
+        >>> joined.rescale(workers=2)
+        >>> joined.metrics()["chosen"]
+        'algorithm llhj, 2 workers'
+        """
+        self._join.check_process()
+        self._join.rescale(workers)
 
     def close(self) -> None:
         """End it; the next result asked for is the end.

@@ -17,9 +17,11 @@ from counterflow.engines.local.sliding import CAPACITY_MIN, Sliding, moved, room
 from counterflow.engines.local.stamps import Stamped
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.times import is_plain_time
 from counterflow.windows.vectors import Array
 
 CHUNK_ROWS_MAX = 1 << 18
+FEW_TEXTS = 16  # of a column: put together one by one
 OPEN, MATCHED, HOPELESS = 0, 1, 2  # states of a row: may get its first match; has one; fails a one-sided condition
 _BY_WIDTH = {1: "i1", 2: "i2", 4: "i4", 8: "i8", 16: "V16"}
 Picked: TypeAlias = dict[str, pa.Buffer]  # values of some rows, by field
@@ -48,10 +50,10 @@ class KeptRows:
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
         self._columns = [_column(i, field.type) for i, field in enumerate(own.schema) if wanted[i]]
         time = own.schema.get_field_index(own.time)
-        ticks = own.schema.field(time).type
-        plain = ticks == pa.int64() or (pa.types.is_timestamp(ticks) and ticks.unit == "us")
+        plain = is_plain_time(own.schema.field(time).type)
         # A column that lies there as times do here is not written twice.
-        self._time = f"value {time}" if plain and wanted[time] else "time"
+        self.time_field = f"value {time}" if plain and wanted[time] else "time"
+        self._time_index = time
         self._known: tuple[str, ...] = ()  # the records' fields, and those that results want of them
         self._wanted: tuple[str, ...] = ()
 
@@ -67,10 +69,10 @@ class KeptRows:
 
     def times(self, places: Array) -> Array:
         """Return the times of some rows."""
-        return self.records.get(self._time, places)
+        return self.records.get(self.time_field, places)
 
     def time_at(self, place: int) -> int:
-        return self.records.at(self._time, place)
+        return self.records.at(self.time_field, place)
 
     def ranks(self, places: Array) -> Array:
         """Return the ranks of some rows."""
@@ -116,8 +118,27 @@ class KeptRows:
         self.numbers += len(times)
         self._keep(times, columns, {})
 
+    def note_few(self, n: int) -> None:
+        """Count such rows, whose records compiled code has written."""
+        self._ordinals += n
+        self.numbers += n
+        self.records.note(n)
+
+    @property
+    def plain_fields(self) -> list[tuple[int, str]] | None:
+        """The fields of records and which columns of a batch they have; None if compiled code cannot write them.
+
+        The first ones are the columns that results have, in their order.
+        """
+        if not self.records.fields or not all(isinstance(c, FixedColumn) and not c.is_bit for c in self._columns):
+            return None
+        fields = [(column.index, column.fields[0]) for column in self._columns]
+        if self.time_field == "time":
+            fields.append((self._time_index, "time"))
+        return fields if len(fields) == len(self.records.fields) else None  # others: NULLs
+
     def _keep(self, times: Array, columns: list[pa.Array], values: dict[str, Array]) -> None:
-        if self._time == "time":
+        if self.time_field == "time":
             values["time"] = times
         for column in self._columns:
             column.append(columns[column.index], values, self.records)
@@ -161,9 +182,9 @@ class KeptRows:
         if self._known != self.records.fields:
             self._known = self.records.fields
             own = (name for column in self._columns for name in column.fields)
-            self._wanted = tuple(dict.fromkeys(name for name in (self._time, *own) if name in self._known))
+            self._wanted = tuple(dict.fromkeys(name for name in (self.time_field, *own) if name in self._known))
         picked = dict(zip(self._wanted, self.records.pick(places, self._wanted), strict=True))
-        times = np.frombuffer(picked[self._time], np.int64)
+        times = np.frombuffer(picked[self.time_field], np.int64)
         columns = [column.take(places, absent, picked) for column in self._columns]
         return columns, times if absent is None else np.where(absent, BEGINNING, times)
 
@@ -173,14 +194,14 @@ class FixedColumn:
 
     def __init__(self, index: int, type_: pa.DataType) -> None:
         self.index, self.type = index, type_
-        self._is_bit = pa.types.is_boolean(type_)
-        self._width = 1 if self._is_bit else type_.byte_width
-        self._dtype = np.dtype(bool if self._is_bit else _BY_WIDTH[self._width])
+        self.is_bit = pa.types.is_boolean(type_)
+        self._width = 1 if self.is_bit else type_.byte_width
+        self._dtype = np.dtype(bool if self.is_bit else _BY_WIDTH[self._width])
         self._value, self._null = self.fields = f"value {index}", f"null {index}"
 
     def append(self, column: pa.Array, values: dict[str, Array], known: Records) -> None:
         data = column.buffers()[1]
-        if self._is_bit:
+        if self.is_bit:
             values[self._value] = _bits(data, column.offset, len(column))
         else:
             values[self._value] = np.frombuffer(data, self._dtype, len(column), column.offset * self._width)
@@ -192,7 +213,7 @@ class FixedColumn:
 
     def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
         data, valid = picked[self._value], None
-        if self._is_bit:
+        if self.is_bit:
             data = pa.py_buffer(np.packbits(np.frombuffer(data, bool), bitorder="little"))
         if absent is not None or self._null in picked:
             valid = _validity(either(_mask(picked, self._null), absent))
@@ -243,12 +264,26 @@ class TextColumn:
 
     def take(self, places: Array, absent: Array | None, picked: Picked) -> pa.Array:
         null = either(_mask(picked, self._null), absent)
+        if len(places) <= FEW_TEXTS:
+            return self._few(places, null)
         offsets = self._offsets[self._begin : self._end + 1]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
         texts = pa.Array.from_buffers(self._kept, len(offsets) - 1, buffers)
         index = places - self._first
         found = texts.take(pa.array(index) if null is None else pa.array(np.where(null, 0, index), mask=null))
         return found if self._kept == self.type else found.cast(self.type)
+
+    def _few(self, places: Array, null: Array | None) -> pa.Array:
+        """Return a few texts, put together here: Arrow's functions take longer to be called."""
+        at = places + (self._begin - self._first)
+        begins, ends = self._offsets[at], self._offsets[at + 1]
+        if null is not None:
+            ends = np.where(null, begins, ends)
+        offsets = np.zeros(len(places) + 1, np.int64 if self._wide else np.int32)
+        np.cumsum(ends - begins, out=offsets[1:])
+        texts = b"".join(self._bytes[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
+        buffers = [_validity(null), pa.py_buffer(offsets), pa.py_buffer(texts)]
+        return pa.Array.from_buffers(self.type, len(places), buffers)
 
 
 class ChunkedColumn:

@@ -54,6 +54,22 @@ class Records:
             self.next += count
             done += count
 
+    def room(self, more: int) -> tuple[int, int, int]:
+        """Return where the ring begins, with room for `more` rows, a record's bytes, and how many records it has."""
+        if self.fields and not self._fits(more):
+            self._make({}, more)
+        return self._address, self._ring.dtype.itemsize, len(self._ring)
+
+    def place(self, field: str) -> tuple[int, int]:
+        """Return where a field begins in a record, and how many bytes it has."""
+        assert self._ring.dtype.fields is not None
+        dtype, offset = self._ring.dtype.fields[field][:2]
+        return offset, dtype.itemsize
+
+    def note(self, n: int) -> None:
+        """Count `n` rows that were written to the room there is."""
+        self.next += n
+
     def drop(self, before: int) -> None:
         """Forget the rows before this number."""
         self.first = max(self.first, min(before, self.next))

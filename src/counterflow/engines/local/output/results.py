@@ -18,7 +18,6 @@ from counterflow.engines.local.core import Found
 from counterflow.engines.local.order import BEGINNING, END, array_runs, sorting
 from counterflow.engines.local.output.payload import MATCHED, OPEN, KeptRows
 from counterflow.engines.local.output.retained import RetainedRows
-from counterflow.engines.local.short_way import Few
 from counterflow.engines.local.stamps import Mark, Stamped, Step
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.compiled.forking import compiled_module
@@ -91,11 +90,8 @@ class Results:
 
     # --- input
 
-    def add(self, step: Step | Few | Mark) -> None:
+    def add(self, step: Step | Mark) -> None:
         """Take tuples that the core was given, or is about to be given; or only a mark."""
-        if isinstance(step, Few):
-            self.rows[step.side].append_few(step.times, step.columns)
-            return
         mark = step if isinstance(step, Mark) else step.mark
         if isinstance(step, Step):
             self._append(step)
@@ -138,6 +134,12 @@ class Results:
         self.settled = True
         if last is not None:
             yield last
+
+    def note_few(self, pairs: int, complete: tuple[int, int]) -> None:
+        """Count pairs that were made into results elsewhere (`short_way`), and what is complete with them."""
+        self.complete = complete
+        self.pairs += pairs
+        self.results += pairs
 
     # --- what is certain
 

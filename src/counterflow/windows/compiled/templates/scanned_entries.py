@@ -49,10 +49,11 @@ def scan(block, first, count, job):
             for i in range(count):
                 all_chosen[i] = i
         b[SPAN], status[AT], status[AT_BLOCK], status[UNSURE], status[FOUND] = 0, 0, 0, 0, 0
+        b[TURN] = (b[FIRST_ROW] | ring[RING_MASK]) + 1
     n = b[CHOSEN_COUNT]
     chosen, begins, ends = view_i8(b[CHOSEN], n), view_i8(b[BEGINS], n), view_i8(b[ENDS], n)
-    first_row, next_row, capacity = b[FIRST_ROW], b[NEXT_ROW], ring[RING_MASK] + 1
-    turn = first_row + capacity - (first_row & ring[RING_MASK])
+    # A ring may be exchanged for a larger one in the middle of a search: there, too, each part is in one piece.
+    first_row, next_row, turn = b[FIRST_ROW], b[NEXT_ROW], b[TURN]
     while b[SPAN] < 2:
         base = first_row if b[SPAN] == 0 else turn
         length = min(next_row, turn) - base if b[SPAN] == 0 else next_row - base

@@ -156,7 +156,7 @@ def test_results_that_were_made_and_not_handed_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(results, "RESULT_ROWS_MAX", 7)
     rows = table(batch(range(40), [0] * 40))
-    options = dict(where="true", time="t", window=0, engine=cf.Local(checkpoint=tmp_path))
+    options = dict(where="true", time="t", window=0, engine=cf.Local(buffer_rows=7, checkpoint=tmp_path))
     found = []
     for _ in range(300):
         with cf.window_join(from_position(rows, 40), from_position(rows, 40), **options) as joined:

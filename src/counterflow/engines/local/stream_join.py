@@ -32,6 +32,7 @@ from counterflow.engines.local.join_threads import JoinThreads
 from counterflow.engines.local.matrix import lay_out
 from counterflow.engines.local.options import Local
 from counterflow.engines.local.order import BEGINNING, END
+from counterflow.engines.local.output.ahead import ResultsAhead
 from counterflow.engines.local.output.results import Results, make_results
 from counterflow.engines.local.output.shedding import SheddingBuffer, StreamItem
 from counterflow.errors import InputError, OptionError, UnsupportedError
@@ -76,9 +77,7 @@ class StreamJoin:
         self._taken: Iterator[StreamItem | None] | None = None
         self._found: deque[Found] = deque()  # collected, and not yet made into results
         found = None if folder is None else folder.found
-        self._made: deque[StreamItem | BaseException] = deque(
-            [] if found is None else found.pending
-        )  # and not yet taken
+        self._ahead = ResultsAhead(() if found is None else found.pending)
         self._snapshot: Snapshot | None = None  # the last one, and the results' part of that checkpoint
         self._saved: tuple[tuple[SavedSide, SavedSide], int]
         self._deadline: float | None = None  # of the call that waits for a result
@@ -225,11 +224,8 @@ class StreamJoin:
         """
         self._taker = threading.get_ident()
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        if self._made:
-            item = self._made.popleft()
-            if isinstance(item, BaseException):
-                raise item
-            return item
+        if self._ahead:
+            return self._ahead.take(self.engine.buffer_rows)
         self.intake.consumer_comes()
         try:
             for item in self._running():
@@ -253,18 +249,18 @@ class StreamJoin:
 
         An error is kept for whoever asks for results.
         """
-        if sum(item.num_rows for item in self._made if isinstance(item, pa.RecordBatch)) >= self.engine.buffer_rows:
+        if self._ahead.rows >= self.engine.buffer_rows:
             time.sleep(AHEAD_SECONDS)
             return False
-        made, self._deadline = len(self._made), time.monotonic() + AHEAD_SECONDS
+        made, self._deadline = len(self._ahead), time.monotonic() + AHEAD_SECONDS
         self.intake.consumer_comes()
         try:
             self._make()
         except Exception as error:
-            self._made.append(error)
+            self._ahead.append(error)
         finally:
             self.intake.consumer_goes()
-        return len(self._made) > made or (self.driver is not None and self.driver.driving)
+        return len(self._ahead) > made or (self.driver is not None and self.driver.driving)
 
     def _patience(self) -> float:
         """Return how many seconds may be waited before it is asked again."""
@@ -375,7 +371,7 @@ class StreamJoin:
             if found is not None:
                 self._found.append(found)
         sides, rank = results.saved() if self._snapshot.last else self._saved
-        pending = [item for item in [*taken, *self._made] if isinstance(item, pa.RecordBatch)]
+        pending = [*taken, *self._ahead.batches]
         assert self.spec is not None
         return Checkpoint(identity_of(self.spec, self.sources), self._snapshot.sources, sides, rank, pending, position)
 
@@ -383,7 +379,7 @@ class StreamJoin:
         """Make the next result, if there is one, to be taken later."""
         item = next(self._running(), None)
         if item is not None:
-            self._made.append(item)
+            self._ahead.append(item)
 
     # --- end
 

@@ -1,0 +1,51 @@
+"""Results that were made before they were asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from counterflow.engines.local.output.shedding import StreamItem
+
+
+class ResultsAhead:
+    """Items in their order, and errors among them. Small batches that have piled up are handed out as one."""
+
+    def __init__(self, pending: Iterable[StreamItem] = ()) -> None:
+        self._items: deque[StreamItem | BaseException] = deque(pending)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, item: StreamItem | BaseException) -> None:
+        self._items.append(item)
+
+    @property
+    def batches(self) -> list[pa.RecordBatch]:
+        """The batches that wait."""
+        return [item for item in self._items if isinstance(item, pa.RecordBatch)]
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    def take(self, rows_max: int) -> StreamItem:
+        """Return the next item, or raise it if it is an error.
+
+        A batch comes with those that follow it, up to `rows_max` rows.
+        """
+        item = self._items.popleft()
+        if isinstance(item, BaseException):
+            raise item
+        if not isinstance(item, pa.RecordBatch):
+            return item
+        batches, rows = [item], item.num_rows
+        while self._items and isinstance(following := self._items[0], pa.RecordBatch):
+            rows += following.num_rows
+            if rows > rows_max:
+                break
+            batches.append(following)
+            self._items.popleft()
+        return item if len(batches) == 1 else pa.concat_batches(batches)

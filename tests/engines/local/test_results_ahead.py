@@ -15,16 +15,18 @@ def values(item):
     return item["x"].to_pylist()
 
 
-def test_small_batches_come_as_one_up_to_the_rows_asked_for():
-    """[1] [2 3] [4] [5 6 7 8] | at most 4 rows -> [1 2 3 4] [5 6 7 8]"""
-    ahead = ResultsAhead([batch(1), batch(2, 3), batch(4), batch(5, 6, 7, 8)])
+def test_small_batches_come_as_one_until_there_are_enough_rows():
+    """[1] [2 3] [4] [5 6 7 8] | 5 rows are enough -> [1 2 3 4 5 6 7 8]; 3 are -> [1 2 3] and [4 5 6 7 8]"""
+    parts = [batch(1), batch(2, 3), batch(4), batch(5, 6, 7, 8)]
+    ahead = ResultsAhead(parts)
     assert ahead.rows == 8
-    assert values(ahead.take(4)) == [1, 2, 3, 4]
-    assert values(ahead.take(4)) == [5, 6, 7, 8]
+    assert values(ahead.take(5)) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert not ahead
+    ahead = ResultsAhead(parts)
+    assert [values(ahead.take(3)), values(ahead.take(3))] == [[1, 2, 3], [4, 5, 6, 7, 8]]
 
 
-def test_a_batch_with_more_rows_comes_alone():
+def test_a_batch_with_enough_rows_comes_alone():
     ahead = ResultsAhead([batch(1, 2, 3), batch(4)])
     assert [values(ahead.take(2)), values(ahead.take(2))] == [[1, 2, 3], [4]]
 

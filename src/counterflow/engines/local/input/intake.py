@@ -21,7 +21,7 @@ from counterflow.engines.local.input.sources import Item, PushedSource, Source
 from counterflow.engines.local.input.watermarks import Watermark
 from counterflow.errors import InputError
 
-STUCK_SECONDS = 1.0  # how long a push of the thread that takes results waits, with nothing going on
+STUCK_SECONDS = 5.0  # how long a push of the thread that takes results waits, with nothing going on
 MUCH_ROWS = 1 << 10  # that wait: worth a second thread
 LINGER_SECONDS = 0.002  # how long a consumer may be away, before the driver's thread joins the little that has come
 AWAY, BUSY, WAITING = 0, 1, 2  # what the consumer does: something else; make results; wait for them

@@ -31,10 +31,11 @@ class ResultsAhead:
     def rows(self) -> int:
         return sum(batch.num_rows for batch in self.batches)
 
-    def take(self, rows_max: int) -> StreamItem:
+    def take(self, rows_enough: int) -> StreamItem:
         """Return the next item, or raise it if it is an error.
 
-        A batch comes with those that follow it, up to `rows_max` rows.
+        A batch comes with those that follow it, until there are `rows_enough` rows: who takes some now and then
+        takes at least as fast as rows are made ahead.
         """
         item = self._items.popleft()
         if isinstance(item, BaseException):
@@ -42,10 +43,8 @@ class ResultsAhead:
         if not isinstance(item, pa.RecordBatch):
             return item
         batches, rows = [item], item.num_rows
-        while self._items and isinstance(following := self._items[0], pa.RecordBatch):
-            rows += following.num_rows
-            if rows > rows_max:
-                break
+        while rows < rows_enough and self._items and isinstance(following := self._items[0], pa.RecordBatch):
             batches.append(following)
+            rows += following.num_rows
             self._items.popleft()
         return item if len(batches) == 1 else pa.concat_batches(batches)

@@ -263,7 +263,10 @@ def test_streams():
     assert [(row["sources"], row["algorithm"], row["path"]) for row in sourced] == [
         (n, "scalejoin", "hash") for n in SMOKE.sources
     ]
-    aged = [row for row in rows if row["case"] not in ("rate", "sources")]
+    long = [row for row in rows if row["case"] == "memory"]
+    assert [row["algorithm"] for row in long] == list(ALGORITHMS)
+    assert all(0 < row["resident_bytes_settled"] <= row["resident_bytes_max"] for row in long)
+    aged = [row for row in rows if row["case"] not in ("rate", "sources", "memory")]
     assert all(0 < row["latency_us_p50"] <= row["latency_us_p99"] for row in aged)
     assert all(row["share_of_bare"] > 0 for row in rows if row["case"] == "rate")
     assert 0 < report["ratios"]["least_auto_to_best"] <= 1

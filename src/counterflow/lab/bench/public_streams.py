@@ -9,6 +9,8 @@ ScaleJoin is measured with several physical sources a side, too, each with a thr
 the rows of one source, dealt out in turn. Both take turns, and `sources_8_to_1` is the ratio of their rates.
 
 Rows that are pushed one by one have a latency: from the call of `push` to the batch with a pair of the row.
+
+Of many millions of rows through small windows it says how the process's memory grew (`stream_memory`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from counterflow.lab.bench.latency import FIGURES
 from counterflow.lab.bench.ordered_inputs import OrderedInputs
 from counterflow.lab.bench.replay_runs import MeasuredJoin
 from counterflow.lab.bench.report import Note, Row, median_ages, middle
+from counterflow.lab.bench.stream_memory import LongRun
 from counterflow.predicate.expression import Side
 from counterflow.spec.window_sizes import rows
 from counterflow.windows.vectors import Array
@@ -54,6 +57,7 @@ class StreamSizes:
     pushed_rates: tuple[int, ...] = (100, 1_000, 10_000)  # rows a second, of both sides
     pushed_seconds: float = 3.0
     sources: tuple[int, ...] = (1, 8)  # physical ones of a side
+    long_rows: int = 25_000_000  # of a side, of a run whose memory is measured
     source_batch: int = 8192  # rows of their Arrow batches
     gentle_rate: float = 100_000  # tuples a second
     gentle_batch: int = 64
@@ -71,6 +75,7 @@ SMOKE = StreamSizes(
     pushed_rates=(10_000,),
     pushed_seconds=0.2,
     source_batch=64,
+    long_rows=20_000,
     gentle_rate=1e4,
     gentle_batch=16,
     seconds=0.05,
@@ -104,6 +109,10 @@ def bench_streams(smoke: bool, note: Note) -> dict[str, Any]:
     note(f"ScaleJoin with {' and '.join(map(str, sizes.sources))} physical sources a side")
     by_sources = _by_sources(sizes)
     rows += by_sources
+    for name in ALGORITHMS:
+        note(f"{2 * sizes.long_rows:,} rows through windows of {sizes.window:,}, {name}")
+        long = LongRun(name, sizes.window, sizes.long_rows, sizes.source_batch)
+        rows.append({"case": "memory", **long.take()})
     ratios = {
         **_shares(rows, sizes),
         f"sources_{sizes.sources[-1]}_to_{sizes.sources[0]}": (

@@ -223,6 +223,7 @@ def stream_tables(rows: list[Row]) -> list[str]:
         *_rates_by_batch(rows, names),
         *_by_sources(rows),
         *_pushed_rows(rows),
+        *_long_runs(rows),
     ]
 
 
@@ -260,6 +261,22 @@ def _pushed_rows(rows: list[Row]) -> list[str]:
         lines.append([f"{rate:,} rows/s", *(milliseconds(r, ("latency_us_p50", "latency_us_p99")) for r in cells)])
     said = f"Rows pushed one by one to `auto`{_windows(rows, 'pushed')}: p50 / p99 until a row has its pairs, ms:"
     return [said, markdown_table(["", *JOINS.values()], lines)] if lines else []
+
+
+def _long_runs(rows: list[Row]) -> list[str]:
+    found = pick_all(rows, case="memory")
+    if not found:
+        return []
+    said = (
+        f"The process's memory while {found[0]['rows']:,} rows go through windows of {found[0]['window_rows']:,}, one "
+        "match a row, in order, MiB:"
+    )
+    figures = {
+        "after a tenth of the rows": "resident_bytes_settled",
+        "the most from then on": "resident_bytes_max",
+    }
+    lines = [[name, *(f"{row[figure] / 2**20:,.0f}" for row in found)] for name, figure in figures.items()]
+    return [said, markdown_table(["", *(row["algorithm"] for row in found)], lines)]
 
 
 # --- spark

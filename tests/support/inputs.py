@@ -34,6 +34,7 @@ PREDICATES = {
     "everything": "true",
     "nothing": "l.x <> l.x",
     "distance": "sqrt(pow(l.x - r.x, 2) + pow(l.f - r.f, 2)) < 2.5",
+    "distance by row": "greatest(abs(l.x - r.x), abs(l.f - r.f)) <= l.k",
     "case": "CASE WHEN l.k = r.k THEN l.x >= r.x WHEN l.x > 2 THEN true END",
 }
 

@@ -38,6 +38,17 @@ MORE = {
     "text, and a key without a value": "r.k <> 0 AND l.x = 1 / r.k AND l.s <> r.s",
     "two bands of keys without a value": "l.k <> 0 AND abs(1 / l.k - r.x) <= 0.5 AND abs(l.f - r.f) <= 1",
     "NaN of the smaller side": "r.f - l.f >= 1 AND r.f - l.f <= 2",
+    "three bands": "abs(l.x - r.x) <= 3 AND abs(l.k - r.k) <= 1 AND abs(l.f - r.f) <= 2",
+    "two intervals": "l.x <= r.x + r.k AND r.x <= l.x + l.k AND l.f <= r.f + 2 AND r.f <= l.f + 1",
+    "interval after an equality": "l.k = r.k AND l.x <= r.f AND r.x <= l.f",
+    "band and interval": "abs(l.x - r.x) <= 2 AND l.f <= r.f + r.k AND r.f - 1 <= l.f",
+    "two inequalities": "l.x < r.k AND r.x < l.f",
+    "Euclid": "sqrt(pow(l.x - r.x, 2) + pow(l.k - r.k, 2) + pow(l.f - r.f, 2)) <= 2.5",
+    "a width that is a column": "abs(l.x - r.x) <= r.k",
+    "a radius that is a column": "hypot(l.x - r.x, l.k - r.k) <= l.f",
+    "a largest difference": "greatest(abs(l.x - r.x), abs(l.f - r.f)) <= 1.5",
+    "alternatives of one difference": "abs(l.x - r.x) <= 1 OR (l.x - r.x BETWEEN 3 AND 4 AND l.k = r.k)",
+    "on a sphere": "haversine(l.x * 20, l.f * 50, r.x * 20, r.f * 50) <= 3000000",
 }
 ALL = PREDICATES | MORE
 BANDED = [  # what the merge join can sort by

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import numpy as np
+
 from counterflow.errors import EvaluationError
 from counterflow.predicate.casts import EXACT
+from counterflow.predicate.great_circle import haversine
 from counterflow.predicate.types import (
     BIGINT,
     BOOLEAN,
@@ -162,7 +165,8 @@ for _names, _scalar in _REALS.items():
     _function(_names, DOUBLE, returns=DOUBLE)(_scalar)
 _function("pow power", DOUBLE, DOUBLE, returns=DOUBLE)(power)
 _function("atan2", DOUBLE, DOUBLE, returns=DOUBLE)(math.atan2)
-_function("hypot", DOUBLE, DOUBLE, returns=DOUBLE)(math.hypot)
+_function("hypot", DOUBLE, DOUBLE, returns=DOUBLE)(lambda x, y: float(np.hypot(x, y)))  # C's, as in compiled code
+_function("haversine", DOUBLE, DOUBLE, DOUBLE, DOUBLE, returns=DOUBLE)(haversine)
 _function("pi", returns=DOUBLE)(lambda: math.pi)
 _function("isnan", DOUBLE, returns=BOOLEAN)(math.isnan)
 

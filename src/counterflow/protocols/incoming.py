@@ -43,7 +43,7 @@ class Incoming:
         self.bands: Array | None = None
         self.scanned = False  # whether nodes compare these tuples with whole windows; then they are bounded
         sides = own.path.stored
-        self.same_keys = [b.key(sides) for b in own.path.bands] == [b.key(sides) for b in opposite.path.bands]
+        self.same_keys = own.path.keys(sides) == opposite.path.keys(sides)
         self.kept: list[object] = []
         self._allocate()
 
@@ -54,8 +54,8 @@ class Incoming:
         self.columns = [np.zeros((lanes, n), d) for d in shape.dtypes(shape.stored_columns)]
         keys = [dtype for dtype, _ in other.scan_keys] * 2
         self.bounds = [np.full((lanes, n), end, d) for d, end in zip(keys, self.opposite.no_bounds, strict=True)]
-        self.keyed = self._key_arrays(shape.dimensions)
-        self.probe_keyed = self.keyed if self.same_keys else self._key_arrays(other.dimensions)
+        self.keyed = self._key_arrays(shape.key_rows)
+        self.probe_keyed = self.keyed if self.same_keys else self._key_arrays(other.key_rows)
         self.places = []
         for lane in range(lanes):
             stamps = np.zeros(w.STAMP_WORDS, np.int64)

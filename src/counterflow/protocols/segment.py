@@ -9,7 +9,7 @@ import numpy as np
 
 from counterflow.protocols import words as w
 from counterflow.protocols.incoming import address, descriptor
-from counterflow.windows.compiled.block import NUMBERS_WORDS, WORK_SHAPE
+from counterflow.windows.compiled.block import BAND_WORDS, NUMBERS_WORDS, WORK_SHAPE
 from counterflow.windows.compiled.compiled_window import empty_index
 from counterflow.windows.vectors import Array
 
@@ -57,7 +57,7 @@ class Segment:
         self.kept: dict[int, Any] = {}  # what compiled code knows by address, by the word that has it
         self.retired: list[Any] = []  # rings that others may still be reading; each is half of the next
         self.pool = self.heads = self.records = np.empty(0, np.int64)
-        self.bands = np.zeros((len(self.predicate.path.bands), 7))
+        self.bands = np.zeros((self.predicate.kernels.shape.dimensions, BAND_WORDS))
         self.ring: list[Array] = []
         self.stamps: list[Array] = []
         m = machine.m
@@ -95,12 +95,12 @@ class Segment:
         n, shape = self.batch_rows, self.kernels.shape
         for word in (w.SEGMENT_OLDEST, w.SEGMENT_NEWEST, w.SEGMENT_CHOSEN, w.SEGMENT_BEGINS, w.SEGMENT_ENDS):
             self._point(word, np.zeros(n, np.int64))
-        self._point(w.SEGMENT_PROBE_KEYS, np.zeros((shape.dimensions, n)))
+        self._point(w.SEGMENT_PROBE_KEYS, np.zeros((shape.key_rows, n)))
         self._point(w.SEGMENT_WORK, np.zeros(WORK_SHAPE, np.int64))
         self._point(w.SEGMENT_NUMBERS, np.zeros(NUMBERS_WORDS, np.int64))
         constants = [np.array([c]).view(np.int64)[0] for c in self.predicate.constants]
         self._point(w.SEGMENT_CONSTANTS, np.array([*constants, 0], np.int64))
-        stage: list[Array] = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.dimensions, n))]
+        stage: list[Array] = [np.zeros(n, np.uint64), np.zeros(n, np.uint8), np.zeros((shape.key_rows, n))]
         columns = [np.zeros(n, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         self._point(w.SEGMENT_STAGE, descriptor(0, *stage, *columns))
         self.kept[-w.SEGMENT_STAGE] = [*stage, *columns]
@@ -119,7 +119,7 @@ class Segment:
         ring: list[Array] = [np.empty(capacity, dtype) for dtype in shape.dtypes(shape.stored_columns)]
         if self.indexed:
             ring += [np.empty(capacity, np.uint64), np.empty(capacity, np.uint8)]
-            ring.append(np.empty((shape.dimensions, capacity)))
+            ring.append(np.empty((shape.key_rows, capacity)))
         stamps = [np.empty(capacity, np.int64), np.empty(capacity, np.int64)]
         if m[at + w.SEGMENT_RING]:
             first = min(int(m[s.at + w.SEGMENT_FIRST_ROW]) for s in (self, *self.sharers))
@@ -160,7 +160,7 @@ class Segment:
         self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.capacity)
         first, end = int(m[at + w.SEGMENT_FIRST_ROW]), int(m[at + w.SEGMENT_NEXT_ROW])
         *columns, hashes, usable, keys = self.ring
-        numbers = np.empty(64, np.int64)
+        numbers = np.empty(NUMBERS_WORDS, np.int64)
         for begin in range(first, end, 1 << 16):
             rows = np.arange(begin, min(begin + (1 << 16), end)) & (len(hashes) - 1)
             part = hashes[rows], np.ascontiguousarray(keys[:, rows]), usable[rows]

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Expression, Side, opposite
-from counterflow.predicate.split import Equality, Inequality, Split
+from counterflow.predicate.overlaps import Overlap, overlaps_in
+from counterflow.predicate.split import Equality, Split
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import as_float, computed, equality_hashes, key_bounds
 from counterflow.windows.vectors import Array
 
-BANDS_MAX = 2  # band keys that an index combines
+DIMENSIONS_MAX = 3  # bands that an index combines
+WITH_OVERLAPS_MAX = 2  # the same where intervals are among them: each is looked for in several classes of length
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,56 @@ class SortedIndex:
 
 
 @dataclass(frozen=True)
+class Way:
+    """The path of one alternative, and its part of the predicate; no pair satisfies two of them."""
+
+    path: AccessPath
+    predicate: Expression
+
+
+@dataclass(frozen=True)
 class AccessPath:
     """The keys by which rows of the stored side are found."""
 
     stored: Side
     equalities: tuple[Equality, ...] = ()
     bands: tuple[Inequality, ...] = ()  # each of another key
+    overlaps: tuple[Overlap, ...] = ()
     inequalities: tuple[Inequality, ...] = ()  # all that bound a key, the bands among them
+    ways: tuple[Way, ...] = ()  # where nothing else finds candidates: one index for each alternative
+
+    @property
+    def has_index(self) -> bool:
+        """Whether one index finds candidates."""
+        return bool(self.equalities or self.bands or self.overlaps)
+
+    @cached_property
+    def keyed_by(self) -> tuple[object, ...]:
+        """What rows are keyed by: where it is equal for both sides, so are a batch's keys."""
+        return self.equalities, self.bands, self.overlaps, tuple(way.path.keyed_by for way in self.ways)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether a compiled window finds its rows by an index, or by several."""
+        return self.has_index or bool(self.ways)
+
+    def keys(self, side: Side) -> list[Expression]:
+        """Return the keys of the index's dimensions: one of each band, start and end of each interval."""
+        spans = [end for overlap in self.overlaps for end in (overlap.start(side), overlap.end(side))]
+        return [*(band.key(side) for band in self.bands), *spans]
 
     @property
     def name(self) -> str:
+        if self.ways:
+            return "; or ".join(way.path.name for way in self.ways)
         parts = []
         if self.equalities:
             parts.append(f"hash on {', '.join(str(e.key(self.stored)) for e in self.equalities)}")
         if self.bands:
             parts.append(f"band on {', '.join(str(b.key(self.stored)) for b in self.bands)}")
+        for overlap in self.overlaps:
+            start, end = overlap.start(self.stored), overlap.end(self.stored)
+            parts.append(f"overlap on {start}" + (f" to {end}" if end != start else ""))
         if not parts and self.inequalities:
             parts.append(f"range on {self.bounded_key}")
         return ", then ".join(parts) or "scan"
@@ -70,10 +109,10 @@ class AccessPath:
             return None if hashed is None else _sorted_index(*hashed)
         if not self.inequalities:
             return None
-        key = computed(self.bounded_key, self.stored, columns, n)
-        if key is None:
+        key, bounds = computed(self.bounded_key, self.stored, columns, n), self._by_key()[self.bounded_key]
+        if key is None or (key.valid is not None and not key.valid.all() and all(i.nulls_meet for i in bounds)):
             return None
-        rounds = any(i.rounds != "exact" for i in self._by_key()[self.bounded_key])
+        rounds = any(i.rounds != "exact" for i in bounds)
         return _sorted_index(as_float(key) if rounds or key.values.dtype == object else key.values, key.mask())
 
     def ranges(self, index: SortedIndex, columns: Columns, n: int) -> tuple[Array, Array] | None:
@@ -95,11 +134,13 @@ class AccessPath:
             low, high = key_bounds(inequality, self.stored, key, probing in inequality.nan_sides, in_float)
             if has_nan and self.stored in inequality.nan_sides:
                 low = high = None
+            known = key.mask()
             if low is not None:
-                begin = np.maximum(begin, np.searchsorted(index.keys, low, "left"))
+                begin = np.maximum(begin, np.where(known, np.searchsorted(index.keys, low, "left"), 0))
             if high is not None:
-                end = np.minimum(end, np.searchsorted(index.keys, high, "right"))
-            end = np.where(key.mask(), end, begin)
+                end = np.minimum(end, np.where(known, np.searchsorted(index.keys, high, "right"), end))
+            if not inequality.nulls_meet:
+                end = np.where(known, end, begin)
         return begin, np.maximum(begin, end)
 
 
@@ -153,10 +194,19 @@ def _sorted_index(keys: Array, usable: Array) -> SortedIndex:
 
 
 def choose_path(split: Split, stored: Side) -> AccessPath:
-    """Return the path of all equalities, the first bands with keys of their own, and every inequality for the scan."""
-    bands = {band.key(stored): band for band in reversed(split.bands)}
-    chosen = tuple(band for band in split.bands if bands[band.key(stored)] is band)[:BANDS_MAX]
-    return AccessPath(stored, tuple(split.equalities), chosen, tuple(split.inequalities))
+    """Return the path of all equalities, the first bands and intervals with keys of their own, and every inequality.
+
+    What stands in the predicate comes before what it implies.
+    """
+    bands: list[Inequality] = []
+    for bound in split.bounds:
+        if bound.is_band and bound.key(stored) not in [band.key(stored) for band in bands]:
+            bands.append(bound)
+    overlaps = overlaps_in([bound for bound in split.bounds if not bound.is_band])
+    overlaps = overlaps[: max(WITH_OVERLAPS_MAX - len(bands), 0)]
+    ways = [Way(choose_path(alternative.parts, stored), alternative.predicate) for alternative in split.alternatives]
+    chosen = tuple(bands[:DIMENSIONS_MAX])
+    return AccessPath(stored, tuple(split.equalities), chosen, tuple(overlaps), tuple(split.bounds), tuple(ways))
 
 
 def _bound_count(inequalities: Sequence[Inequality]) -> int:

@@ -6,8 +6,11 @@ show that it cannot overflow, and on Python integers otherwise.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,13 @@ from counterflow.predicate.arithmetic import arithmetic, division_by_zero
 from counterflow.predicate.casts import cast_value
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
 from counterflow.predicate.functions import FUNCTIONS, call_function
+from counterflow.predicate.great_circle import ANGLE_MAX, AXES
 from counterflow.predicate.types import BOOLEAN, SqlType, integer_range
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
 from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_python, literal, to_python
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+PLACE_BYTES = 6  # of a text, which make a number that a DOUBLE holds
 
 Columns = Mapping[str, Vector]
 
@@ -350,6 +355,48 @@ def _sqrt(x: Array) -> Array:
         return np.sqrt(x)
 
 
+def _hypot(x: Array, y: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(np.hypot(x, y))
+
+
+def _coordinate(axis: str) -> Callable[[Array, Array], Array]:
+    """Return what computes a coordinate of points on the unit sphere; NaN where an angle is too large to tell."""
+
+    def coordinate(latitude: Array, longitude: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            found = np.sin(latitude) + 0.0 * longitude if axis == "unit_z" else np.cos(latitude)
+            if axis != "unit_z":
+                found = found * (np.cos(longitude) if axis == "unit_x" else np.sin(longitude))
+            usual = (np.abs(latitude) <= ANGLE_MAX) & (np.abs(longitude) <= ANGLE_MAX)
+        return np.where(usual, found, np.nan)
+
+    return coordinate
+
+
+def _text_places(texts: Array, fill: bytes) -> Array:
+    """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
+    return np.fromiter((_text_place(text, fill) for text in texts), np.int64, len(texts))
+
+
+def _text_place(text: str | None, fill: bytes) -> int:
+    data = (text or "").encode("utf-8", "surrogatepass")[:PLACE_BYTES]
+    return int.from_bytes(data.ljust(PLACE_BYTES, fill), "big")
+
+
+def _like_prefixes(patterns: Array, escapes: Array | None = None) -> Array:
+    """Return what stands before the first wildcard of a pattern; nothing, if it has an escape character."""
+    escaping = ["\\"] if escapes is None else escapes
+    pairs = zip(patterns, islice(cycle(escaping), len(patterns)), strict=True)
+    return np.array([_like_prefix(pattern, escape) for pattern, escape in pairs], object)
+
+
+def _like_prefix(pattern: str | None, escape: str | None) -> str:
+    if not pattern or not escape or escape in pattern:
+        return ""
+    return re.split("[%_]", pattern, maxsplit=1)[0]
+
+
 # Only operations that IEEE 754 defines to the last bit: the others must not differ from the oracle's libm.
 _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "abs": _absolute,
@@ -357,6 +404,14 @@ _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "pow": _power,
     "power": _power,
     "isnan": np.isnan,
+    "radians": lambda x: x * (math.pi / 180.0),
+    "degrees": lambda x: x * (180.0 / math.pi),
+    "hypot": _hypot,
+    # what only keys use, which need not be exact
+    **{axis: _coordinate(axis) for axis in AXES},
+    "text_place": partial(_text_places, fill=b"\0"),
+    "text_place_last": partial(_text_places, fill=b"\xff"),
+    "like_prefix": _like_prefixes,
 }
 
 

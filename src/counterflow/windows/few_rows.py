@@ -58,6 +58,7 @@ class _Arena:
         types = [schema.field(child).type for child in self.children]
         self.plain = (
             len(equal) <= 1
+            and not path.overlaps
             and len(equal) + bands > 0
             and all(map(_is_plain_number, types))
             and all(_is_plain(key, exact=True) for key in equal)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from counterflow.errors import EvaluationError
+from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Column, Expression, Side
-from counterflow.predicate.split import Equality, Inequality
+from counterflow.predicate.split import Equality
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN, Columns, exact, one_sided
 from counterflow.windows.vectors import Array, Vector
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,8 @@ from counterflow.errors import EvaluationError
 from counterflow.predicate.expression import Expression, Side, columns_of
 from counterflow.predicate.split import Split
 from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
-from counterflow.windows.compiled.compiled_predicate import Access, Keyed, kernel_array
+from counterflow.windows.compiled.alternatives import CompiledAlternatives
+from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
 from counterflow.windows.compiled.compiled_window import CompiledWindow
 from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
@@ -62,8 +63,8 @@ class Batch:
         return {name: kernel_array(vector) for name, vector in self.columns.items()}
 
     @cached_property
-    def keyed(self) -> list[tuple[object, Keyed]]:
-        """What kernels need of it, once it is known, each with the keys it is for: mostly the same in both windows."""
+    def keyed(self) -> list[tuple[object, Any]]:
+        """What kernels need of it, once it is known, each with what it is for: mostly the same in both windows."""
         return []
 
     @property
@@ -109,7 +110,7 @@ class WindowStore:
         self._compiler = compiler if self.compile_after else None
         self.ring = Ring(expected_rows)
         self.types = {c.name: c.type for c in columns_of(predicate) if c.side == side}
-        self._compiled: CompiledWindow | None = None
+        self._compiled: CompiledWindow | CompiledAlternatives | None = None
         self._rows_are_coordinates = True  # row ids, of all rows until now: then the ring has no column for them
         self._nulls = False  # any seen, on either side
         self._work = self._candidates = 0
@@ -148,7 +149,7 @@ class WindowStore:
         """Whether `few_rows` may work on it: what it calls is compiled, and a row's number is known by its place."""
         window, ring = self._compiled, self.ring
         return (
-            window is not None
+            isinstance(window, CompiledWindow)
             and window.access == "index"
             and window.bands is not None
             and not window.nullable
@@ -224,7 +225,7 @@ class WindowStore:
                     if self._stopped:
                         return
                     p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
-                    yield from self._checked(probing, p, rows, task.unsure)
+                    yield from self._checked(probing, p, rows, task.unsure, task.window.predicate)
                 return
         for p, rows in self._numpy_candidates(probing, oldest, newest):
             if self._stopped:
@@ -245,10 +246,10 @@ class WindowStore:
             return oldest, np.full(len(probing), ring.next - 1)
         return oldest, ring.search(probing.high, "right") - 1
 
-    def _keyed(self, batch: Batch) -> Keyed:
+    def _keyed(self, batch: Batch) -> Any:
         """Return what kernels need of a batch: computed when it is stored, and known when it is looked for."""
         assert self._compiled is not None
-        keys = self._compiled.nullable, self.path.equalities, self.path.bands
+        keys = self._compiled.nullable, self.path.keyed_by
         for known, keyed in batch.keyed:
             if known == keys:
                 return keyed
@@ -256,7 +257,9 @@ class WindowStore:
         batch.keyed.append((keys, keyed))
         return keyed
 
-    def _checked(self, probing: Batch, p: Array, rows: Array, unsure: bool) -> Iterator[tuple[Array, Array]]:
+    def _checked(
+        self, probing: Batch, p: Array, rows: Array, unsure: bool, predicate: Expression | None = None
+    ) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs among candidates; coordinates are checked if out of order, the predicate if `unsure`."""
         if not unsure and self._rows_are_coordinates and self.ring.offset is not None:
             if len(p):
@@ -270,18 +273,18 @@ class WindowStore:
         for i in range(0, len(p), CANDIDATE_ROWS_MAX if unsure else max(len(p), 1)):
             p_part, s_part = (a[i : i + CANDIDATE_ROWS_MAX] if unsure else a for a in (p, slots))
             if unsure:
-                hit = np.flatnonzero(self._matches(probing, p_part, s_part))
+                hit = np.flatnonzero(self._matches(predicate or self.predicate, probing, p_part, s_part))
                 p_part, s_part = p_part[hit], s_part[hit]
             if len(p_part):
                 ids = self.ring.columns["at" if self._rows_are_coordinates else "row"][s_part]
                 yield p_part.copy() if p_part.base is not None else p_part, ids
 
-    def _matches(self, probing: Batch, p: Array, slots: Array) -> Array:
+    def _matches(self, predicate: Expression, probing: Batch, p: Array, slots: Array) -> Array:
         stored = self.ring.vectors(self.types, slots)
         everything = np.arange(len(p))
         if probing.side == "left":
-            return matches(self.predicate, probing.columns, stored, p, everything)
-        return matches(self.predicate, stored, probing.columns, everything, p)
+            return matches(predicate, probing.columns, stored, p, everything)
+        return matches(predicate, stored, probing.columns, everything, p)
 
     # --- compiled
 
@@ -297,13 +300,18 @@ class WindowStore:
             if self._compiler is not None and not self._compiler.ready(self._nulls):
                 self._compiled = None
                 return
-            window = CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
+            window = self._new_window()
             for begin, part in self.ring.spans("at"):
                 slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
                 vectors = self.ring.vectors(self.types, slots)
                 arrays = {name: kernel_array(vector) for name, vector in vectors.items()}
                 window.append(window.keyed(self.side, vectors, arrays, len(slots)), begin)
             self._compiled = window
+
+    def _new_window(self) -> CompiledWindow | CompiledAlternatives:
+        if self.path.ways and self.access in ("auto", "index"):
+            return CompiledAlternatives(self.ring, self.path.ways, self._nulls, self.threads)
+        return CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
 
     def _fallback(self) -> _Fallback:
         return _Fallback(self)
@@ -335,7 +343,7 @@ class WindowStore:
     def _selective(self, probing: Batch, oldest: Array, newest: Array) -> tuple[Array, Iterator[tuple[Array, Array]]]:
         """Return the probes to be scanned, and the candidates of the others (in a window with inequalities alone)."""
         everything = np.arange(len(probing))
-        if self.path.equalities or self.path.bands or not self.path.inequalities:
+        if self.path.narrows or not self.path.inequalities:
             return everything, iter(())
         ranges = self._sorted_ranges(probing)
         if ranges is None:

@@ -128,13 +128,13 @@ def make_core(
 def scan_threads(spec: JoinSpec, engine: Local) -> int:
     """Return how many threads search a window for 'auto': one asks an index, a scan is dealt out over all cores."""
     path = choose_path(spec.parts, "left")
-    return 1 if path.equalities or path.bands else engine.threads
+    return 1 if path.narrows else engine.threads
 
 
 def auto_reason(spec: JoinSpec, engine: Local, streaming: bool) -> str:
     """Say what 'auto' does with a join, and why."""
     path = choose_path(spec.parts, "left")
-    if streaming and (path.equalities or path.bands):
+    if streaming and path.narrows:
         if engine.threads == 1:
             return "auto: one thread asks the index, as workers=1 asks for"
         return "auto: one thread asks the index, and of many rows at once a second one that of the other window"
@@ -185,7 +185,7 @@ class SequentialCore:
         self.patient = True  # whether `feed` waits for room: not in the thread that makes it
         self.bell = Bell()  # rung when there is something to collect
         self.beside = Beside()  # for whoever gives it a thread
-        self.has_index = bool(paths[0].equalities or paths[0].bands)
+        self.has_index = paths[0].narrows
         self._changed = threading.Condition()
         self._found: list[StepPairs | tuple[Array, Array]] = []
         self._pairs = 0

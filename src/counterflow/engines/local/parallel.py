@@ -37,7 +37,7 @@ def parallel_core(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int])
 def design_of(spec: JoinSpec, engine: Local, expected_rows: tuple[int, int] = (0, 0)) -> Design:
     """Return the nodes that a call asks for."""
     path = choose_path(spec.parts, "left")
-    if engine.access == "index" and not (path.equalities or path.bands):
+    if engine.access == "index" and not path.has_index:
         raise OptionError(
             "access='index' needs an equality or a band in the predicate, which has neither: use access='scan', or "
             "leave access= out"

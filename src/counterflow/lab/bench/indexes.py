@@ -26,7 +26,7 @@ from counterflow.lab.bench.report import Measurement, Report, Row, interleave, t
 from counterflow.lab.bench.scans import filled_store, pairs_of
 from counterflow.predicate.expression import Side
 from counterflow.windows.access import choose_path
-from counterflow.windows.compiled.block import STATUS_WORDS, WORK_SHAPE
+from counterflow.windows.compiled.block import NUMBERS_WORDS, STATUS_WORDS, WORK_SHAPE
 from counterflow.windows.compiled.compiled_predicate import Keyed, kernel_array
 from counterflow.windows.compiled.compiled_window import BUCKETS_PER_ROW, EMPTY, CompiledWindow
 from counterflow.windows.row_ring import Ring
@@ -60,7 +60,7 @@ class StreamIndex:
         self.records = np.empty(capacity * (SPARE if self.blocks else 1), self.compiled.kernels.shape.record)
         self.pool = np.full(40, -1)
         self.pool[[0, 32]] = 0
-        self.numbers, self.work = np.empty(64, np.int64), np.empty(WORK_SHAPE, np.int64)
+        self.numbers, self.work = np.empty(NUMBERS_WORDS, np.int64), np.empty(WORK_SHAPE, np.int64)
         self.pairs = np.empty(OUTPUT, np.int64), np.empty(OUTPUT, np.int64)
         self.over, self.status = np.empty(batch_max, np.int64), np.zeros(STATUS_WORDS, np.int64)
         self.at = self.found = self.probed = 0

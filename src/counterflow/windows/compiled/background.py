@@ -204,7 +204,13 @@ def kernels_of(
     needed: Mapping[str, tuple[str, ...]] = NEEDED,
 ) -> list[tuple[Any, str]]:
     """Return the kernels that windows with these paths need, each as its owner and its name there."""
-    found = [CompiledPredicate(path, predicate, access, nullable) for path in paths]
+    found = []
+    for path in paths:
+        if path.ways and access in ("auto", "index"):
+            if needed is not FOR_FEW:
+                found += [CompiledPredicate(way.path, way.predicate, "index", nullable) for way in path.ways]
+        else:
+            found.append(CompiledPredicate(path, predicate, access, nullable))
     return [(one.kernels, name) for one in found for name in needed.get(one.access, ())]
 
 

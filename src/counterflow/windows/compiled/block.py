@@ -20,7 +20,7 @@ FIRST_ROW, NEXT_ROW = 11, 12
 RING = 13  # a descriptor: the ring's mask, its columns' addresses; with an index the hashes, usable, keys
 RING_MASK, RING_COLUMNS = 0, 1
 HEADS, HEADS_SIZE, RECORDS, RECORDS_SIZE, POOL, NUMBERS, BANDS = 14, 15, 16, 17, 18, 19, 20
-POOL_WORDS, NUMBERS_WORDS, BAND_WORDS = 40, 64, 7
+POOL_WORDS, NUMBERS_WORDS, BAND_WORDS = 40, 128, 8
 
 # Rows that come: descriptors of the arenas of the stored and of the probing side
 STORED, PROBING = 21, 22
@@ -28,7 +28,7 @@ ARENA_MASK, ARENA_HASH, ARENA_USABLE, ARENA_KEYS, ARENA_COLUMNS = 0, 1, 2, 3, 4
 
 # A probe's range of rows, its work space and its output
 OLDEST, NEWEST, WORK, CHOSEN, BEGINS, ENDS, PROBE_KEYS = 23, 24, 25, 26, 27, 28, 29
-WORK_SHAPE = (3, 64 * 17 + 64)  # 64 probes of the hash index with all their buckets; the others need less
+WORK_SHAPE = (3, 32 * 97)  # the buckets of the 32 probes that the grid index has on their way
 OUT_PROBE, OUT_ROW, OUT_SIZE = 30, 31, 32
 CONSTANTS = 33
 STAGE = 34  # a descriptor like an arena's: work space of `store`

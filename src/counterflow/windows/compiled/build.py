@@ -65,7 +65,8 @@ class Shape:
     stored_columns: tuple[Column, ...]
     nullable: bool  # each row has one more column: a bit for each column that is NULL
     hashed: bool  # each row has one more column: the hash of its equality keys
-    dimensions: int  # band keys of the index
+    bands: int  # dimensions of the index, each with one key
+    overlaps: int  # dimensions that are intervals
     scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
     scan_columns: tuple[Column, ...]  # those keys
     basic_block: int = 0  # rows in a sorted block; 0 where sorted blocks are not asked for
@@ -73,6 +74,15 @@ class Shape:
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
         found = [kernel_dtype(column.type) for column in columns]
         return [d.str[1:] for d in found if d is not None] + ["u8"] * (self.nullable + self.hashed)
+
+    @property
+    def dimensions(self) -> int:
+        return self.bands + self.overlaps
+
+    @property
+    def key_rows(self) -> int:
+        """The keys of a row in the index: one of each band, start and end of each interval."""
+        return self.bands + 2 * self.overlaps
 
     @property
     def index(self) -> str:
@@ -103,7 +113,8 @@ class Kernels:
         shape, record = self.shape, self.shape.record
         fields = [(name, record[name].str[1:]) for name in record.names or ()]
         constants = f"""RECORD = from_dtype(np.dtype({fields}, align=True))
-DIMENSIONS, LINE, BASIC_BLOCK = {shape.dimensions}, {max(64 // record.itemsize, 1)}, {shape.basic_block}
+DIMENSIONS, PLAIN, KEY_ROWS = {shape.dimensions}, {shape.bands}, {shape.key_rows}
+LINE, BASIC_BLOCK = {max(64 // record.itemsize, 1)}, {shape.basic_block}
 ENTRY = {entry}
 KEYED = uint64[::1], float64[:, ::1], uint8[::1], float64[:, ::1]
 APPEND = int64(int64, int64, *KEYED, {self._stored}, {I8}, RECORD[::1], {I8}, {I8}, int64, int64)
@@ -149,7 +160,7 @@ STREAM = int64(
     def prefilter(self) -> ModuleType:
         """The module with `scan` behind a filter on bytes, `codes_of` and `code_ranges`."""
         codes = _array_types(["u1", "u1"])
-        constants = f"""DIMENSIONS = 2
+        constants = f"""DIMENSIONS = PLAIN = KEY_ROWS = 2
 CODES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1])
 CODE_RANGES = void(float64[:, ::1], float64[:, ::1], int64, uint8[::1], uint8[::1])
 SCAN = void(

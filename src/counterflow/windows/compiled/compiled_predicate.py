@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from counterflow.errors import OptionError
+from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Column, Expression, Side, opposite
-from counterflow.predicate.split import Inequality
 from counterflow.windows.access import AccessPath
+from counterflow.windows.compiled.block import BAND_WORDS
 from counterflow.windows.compiled.build import Kernels, Shape
 from counterflow.windows.compiled.predicate_source import NotCompilable, compile_predicate
 from counterflow.windows.evaluate import Columns
@@ -22,6 +23,7 @@ BASIC_BLOCK = 128  # rows, as in handshake join's first report
 NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in the template `buckets`
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
 CODES = 250  # grid cells over which the keys spread; a byte tells 256 apart
+ROWS_OF_A_CELL = 4  # of intervals, about
 
 
 def kernel_array(vector: Vector) -> Array:
@@ -68,13 +70,13 @@ class CompiledPredicate:
         self.path, self.nullable = path, nullable
         accept = compile_predicate(predicate, nullable, narrow)
         self.constants = tuple(accept.constants)
-        self.scan_keys = [i for i in path.inequalities if _is_scan_key(i.key(path.stored), i)]
+        self.scan_keys = [i for i in path.inequalities if not i.nulls_meet and _is_scan_key(i.key(path.stored), i)]
         if narrow:  # nothing is kept beside the columns of compiled conditions
             self.scan_keys = [i for i in self.scan_keys if i.key(path.stored) in accept.columns[path.stored]]
         if access != "merge":
             basic_block = 0
         if access in ("auto", "index", "merge"):
-            access = "index" if path.equalities or path.bands else "scan"
+            access = "index" if path.has_index else "scan"
         if access == "prefilter" and len(path.bands) < 2:
             access = "scan"
         self.access = access
@@ -95,6 +97,7 @@ class CompiledPredicate:
             nullable,
             hashed,
             len(path.bands),
+            len(path.overlaps),
             scan_keys,
             tuple(self.scan_columns),
             basic_block,
@@ -118,14 +121,20 @@ class CompiledPredicate:
                 hashes = contiguous(hashed[0], np.uint64)
                 if not hashed[1].all():
                     usable[~hashed[1]] = NOWHERE
-        keys = np.zeros((len(self.path.bands), n), np.float64)
-        for k, band in enumerate(self.path.bands):
-            key = computed(band.key(side), side, columns, n)
-            if key is None:
+        keys = np.zeros((shape.key_rows, n), np.float64)
+        nulls_meet = [band.nulls_meet for band in self.path.bands]
+        nulls_meet += [overlap.nulls_meet for overlap in self.path.overlaps for _ in ("start", "end")]
+        known: dict[Expression, Vector | None] = {}
+        for k, expression in enumerate(self.path.keys(side)):
+            if expression not in known:
+                known[expression] = computed(expression, side, columns, n)
+            if (key := known[expression]) is None:
                 usable[usable == BY_KEY] = ANYWHERE
             else:
                 keys[k] = as_float(key)
-                if key.valid is not None:
+                if key.valid is not None and nulls_meet[k]:
+                    usable[~key.valid & (usable == BY_KEY)] = ANYWHERE
+                elif key.valid is not None:
                     usable[~key.valid] = NOWHERE
         wanted = shape.stored_columns if side == self.path.stored else shape.probe_columns
         extra: tuple[Array, ...] = ()
@@ -141,7 +150,7 @@ class CompiledPredicate:
     def band_table(self, keys: Array) -> Array:
         """Return `bands` of the template `buckets`. A cell is as wide as the band: a probe meets two or three cells."""
         stored, probing = self.path.stored, opposite(self.path.stored)
-        table = np.zeros((len(self.path.bands), 7))
+        table = np.zeros((self.kernels.shape.dimensions, BAND_WORDS))
         for k, band in enumerate(self.path.bands):
             low, high = (float(b) for b in stored_range(band, stored) if b is not None)
             magnitude = band.magnitude + abs(low) + abs(high)
@@ -151,8 +160,26 @@ class CompiledPredicate:
                 width = max(width, spread / CODES)
             width = width or spread / 2**20 or 1.0
             nan = (probing in band.nan_sides, stored in band.nan_sides)
-            table[k] = (low, high, magnitude, SLACK[band.rounds], 1 / width, *nan)
+            table[k] = (low, high, magnitude, SLACK[band.rounds], 1 / width, *nan, 0)
+        for k, overlap in enumerate(self.path.overlaps, len(self.path.bands)):
+            low, high = map(float, overlap.stored_range(stored))
+            slack = max(SLACK[part.rounds] for part in overlap.parts)
+            row = 2 * k - len(self.path.bands)
+            width = self._interval_cell(keys[row], keys[row + 1])
+            table[k] = (low, high, overlap.magnitude + abs(low) + abs(high), slack, 1 / width, 0, 0, 0)
         return table
+
+    def _interval_cell(self, starts: Array, ends: Array) -> float:
+        """Return the width of the least cells over intervals: that of a typical one, or of what a few of them span.
+
+        Longer intervals have wider cells; a probe that is longer visits more of them, and finds rows in them.
+        """
+        with np.errstate(invalid="ignore"):
+            lengths = (ends - starts)[:SAMPLE]
+        length = float(np.median(lengths[np.isfinite(lengths)])) if np.isfinite(lengths).any() else 0.0
+        size, spread = _typical(starts)
+        few = spread * (ROWS_OF_A_CELL / max(min(len(starts), SAMPLE), ROWS_OF_A_CELL)) ** (1 / len(self.path.overlaps))
+        return max(length, few, size * SLACK["exact"]) or 1.0
 
     def scan_bounds(self, columns: Columns, n: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return what the scan's vector instructions test, for each of the scan keys and each probing row."""

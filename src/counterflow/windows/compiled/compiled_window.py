@@ -48,10 +48,18 @@ class CompiledWindow(CompiledPredicate):
     """A ring that compiled code searches. Where it cannot, it raises NotCompilable: then numpy searches the window."""
 
     def __init__(
-        self, ring: Ring, path: AccessPath, predicate: Expression, access: Access, nullable: bool, threads: int
+        self,
+        ring: Ring,
+        path: AccessPath,
+        predicate: Expression,
+        access: Access,
+        nullable: bool,
+        threads: int,
+        name: str = "",
     ) -> None:
+        """`name` comes before the names of what it keeps in a ring that is not its own alone."""
         super().__init__(path, predicate, access, nullable)
-        self.ring, self.threads = ring, threads
+        self.ring, self.threads, self.predicate, self.name = ring, threads, predicate, name
         self.bands: Array | None = None
         self.numbers = np.empty(NUMBERS_WORDS, np.int64)  # the buckets' numbers, while rows are appended
         self.heads = self.records = self.pool = np.empty(0, np.int64)
@@ -61,7 +69,8 @@ class CompiledWindow(CompiledPredicate):
         return self.heads.nbytes + self.records.nbytes
 
     def stored_columns(self, part: slice) -> tuple[Array, ...]:
-        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns] + self.extra
+        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns]
+        names += [self.name + name for name in self.extra]
         return tuple(self.ring.columns[name][part] for name in names)
 
     # --- rows in
@@ -70,7 +79,7 @@ class CompiledWindow(CompiledPredicate):
         """Put rows into the index that are in the ring from number `begin` on."""
         n, shape = len(rows.usable), self.kernels.shape
         for name, values in zip(self.extra, rows.columns[len(shape.stored_columns) :], strict=True):
-            self.ring.write(name, begin, values)
+            self.ring.write(self.name + name, begin, values)
         if self.access == "prefilter":
             self._append_codes(rows, begin)
         if self.access != "index":

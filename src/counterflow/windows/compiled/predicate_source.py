@@ -23,7 +23,8 @@ from counterflow.predicate.expression import (
     columns_of,
     conjuncts_of,
 )
-from counterflow.predicate.types import INTEGER_BITS, integer_range
+from counterflow.predicate.great_circle import EARTH_RADIUS_M
+from counterflow.predicate.types import BOOLEAN, INTEGER_BITS, integer_range
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN
 from counterflow.windows.vectors import kernel_dtype
 
@@ -194,6 +195,11 @@ class _Writer:
     def _call(self, call: Call) -> Value:
         if call.op in ("and", "or"):
             return self._and_or(call)
+        if call.op == "in":
+            tests = (Call("=", (call.args[0], option), BOOLEAN) for option in call.args[1:])
+            return self._and_or(Call("or", tuple(tests), BOOLEAN))
+        if call.op in _CHOOSERS:
+            return _CHOOSERS[call.op](self, call)
         write = _WRITERS.get(call.op)
         if write is not None:
             return write(self, call, [self.value(arg) for arg in call.args])
@@ -220,6 +226,60 @@ class _Writer:
         if call.op == "or":  # true only if a known operand is
             name = self.assign(" | ".join(f"({v.name} & {k})" for v, k in zip(operands, known, strict=True)))
         return Value(name, valid, "bool")
+
+    # --- what chooses one of its arguments
+
+    def _optional(self, expression: Expression) -> Value:
+        """Write an argument that may be the constant NULL."""
+        if not (isinstance(expression, Literal) and expression.value is None):
+            return self.value(expression)
+        kind = {"FLOAT": "f4", "DOUBLE": "f8", "BOOLEAN": "bool"}.get(expression.type.name, "int")
+        if kernel_dtype(expression.type) is None:
+            raise NotCompilable(str(expression))
+        filler = {"f4": "float32(0)", "f8": "float64(0)", "bool": "False", "int": "int64(0)"}[kind]
+        return Value(self.assign(filler), "False", kind, scale=expression.type.scale)
+
+    def _chosen(self, condition: str, a: Value, b: Value, valid: str | None) -> Value:
+        """Return the one value where the condition holds, and the other one elsewhere."""
+        if a.kind != b.kind or a.scale != b.scale:
+            raise NotCompilable("values of two kinds")
+        name = self.assign(f"{a.name} if {condition} else {b.name}")
+        return Value(name, valid, a.kind, min(a.low, b.low), max(a.high, b.high), a.scale)
+
+    def extreme(self, call: Call) -> Value:
+        """Write `least` or `greatest`, which skip NULLs."""
+        best, *others = map(self._optional, call.args)
+        for other in others:
+            better = self._compare("<" if call.op == "least" else ">", other, best)
+            if best.valid is not None or other.valid is not None:
+                known, also = best.valid or "True", other.valid or "True"
+                better = self.assign(f"{also} & ((not {known}) | {better})")
+                best = self._chosen(better, other, best, self.assign(f"{known} | {also}"))
+            else:
+                best = self._chosen(better, other, best, None)
+        return best
+
+    def case(self, call: Call) -> Value:
+        """Write CASE: all branches are computed, and the first one taken whose condition is true."""
+        *branches, default = call.args
+        found = self._optional(default)
+        for condition, value in list(zip(branches[::2], branches[1::2], strict=True))[::-1]:
+            test, taken = self.boolean(condition), self._optional(value)
+            holds = test.name if test.valid is None else self.assign(f"{test.name} & {test.valid}")
+            valid = None
+            if taken.valid is not None or found.valid is not None:
+                valid = self.assign(f"{taken.valid or 'True'} if {holds} else {found.valid or 'True'}")
+            found = self._chosen(holds, taken, found, valid)
+        return found
+
+    def coalesce(self, call: Call) -> Value:
+        found, *others = map(self._optional, call.args)
+        for other in others:
+            if found.valid is None:
+                break
+            valid = None if other.valid is None else self.assign(f"{found.valid} | {other.valid}")
+            found = self._chosen(found.valid, found, other, valid)
+        return found
 
     def _compare(self, op: str, a: Value, b: Value) -> str:
         """Compare values, whatever the validity. NaN equals itself and is larger than any number."""
@@ -348,6 +408,18 @@ class _Writer:
             raise NotCompilable(str(call))
         return Value(self.assign(f"{args[0].name} * {args[0].name}"), args[0].valid, "f8")
 
+    def on_sphere(self, call: Call, args: Sequence[Value]) -> Value:
+        """Write `great_circle.haversine`, operation by operation."""
+        if any(a.kind != "f8" for a in args):
+            raise NotCompilable(str(call))
+        lat1, lon1, lat2, lon2 = (a.name for a in args)
+        a, b = (self.assign(f"math.sin(math.radians({x} - {y}) / 2.0)") for x, y in ((lat1, lat2), (lon1, lon2)))
+        cosines = f"math.cos(math.radians({lat1})) * math.cos(math.radians({lat2}))"
+        h = self.assign(f"{a} * {a} + {cosines} * ({b} * {b})")
+        inside = self.assign(f"0.0 if {h} < 0.0 else (1.0 if {h} > 1.0 else {h})")
+        twice = 2.0 * EARTH_RADIUS_M
+        return Value(self.assign(f"{twice!r} * math.asin(math.sqrt({inside}))"), self._both(*args), "f8")
+
 
 _REAL = {
     "sqrt": "math.sqrt",
@@ -359,7 +431,9 @@ _REAL = {
     "atan": "math.atan",
     "atan2": "math.atan2",
     "exp": "math.exp",
+    "hypot": "math.hypot",
     "radians": "math.radians",
+    "degrees": "math.degrees",
 }
 
 _WRITERS: dict[str, Callable[[_Writer, Call, list[Value]], Value]] = {
@@ -375,6 +449,13 @@ _WRITERS: dict[str, Callable[[_Writer, Call, list[Value]], Value]] = {
     "cast": _Writer.convert,
     "pow": _Writer.power,
     "power": _Writer.power,
+    "haversine": _Writer.on_sphere,
     **dict.fromkeys(_REAL, _Writer.real),
+}
+_CHOOSERS: dict[str, Callable[[_Writer, Call], Value]] = {
+    "least": _Writer.extreme,
+    "greatest": _Writer.extreme,
+    "case": _Writer.case,
+    "coalesce": _Writer.coalesce,
 }
 assert all(hasattr(math, name.removeprefix("math.")) for name in _REAL.values())

@@ -1,7 +1,8 @@
 """The names that `build` writes into a module before its templates; what stands here is only their meaning."""
 
 OPTIONS, INLINED, SPLICED = {}, {}, {}  # of compiled functions; `build` says what they are
-DIMENSIONS = 2  # band keys of the index
+DIMENSIONS, PLAIN = 2, 2  # of the index; how many of them are bands: the others are intervals, which overlap
+KEY_ROWS = 2  # of `keys`: one for a band, start and end for an interval
 APPEND, PROBE, SCAN = None, None, None  # signatures
 ENTRY = {}  # options of `append` and `probe`: INLINED where compiled code calls them, OPTIONS where Python does
 

@@ -34,24 +34,24 @@ def store(block, start, stride, count):
     stage = view_i8(b[STAGE], ARENA_COLUMNS + STORED_WIDTH)
     mask, ring_mask, first = arena[ARENA_MASK], ring[RING_MASK], b[NEXT_ROW]
     hashes, usable = view_u8(stage[ARENA_HASH], count), view_u1(stage[ARENA_USABLE], count)
-    keys = view_keys(stage[ARENA_KEYS], DIMENSIONS, count)
+    keys = view_keys(stage[ARENA_KEYS], KEY_ROWS, count)
     if b[DONE] == 0:
         take_rows(b, arena, ring, stage, start, stride, count)
         from_hash, from_usable = view_u8(arena[ARENA_HASH], mask + 1), view_u1(arena[ARENA_USABLE], mask + 1)
-        from_keys = view_keys(arena[ARENA_KEYS], DIMENSIONS, mask + 1)
+        from_keys = view_keys(arena[ARENA_KEYS], KEY_ROWS, mask + 1)
         for i in range(count):
             slot = (start + i * stride) & mask
             hashes[i], usable[i] = from_hash[slot], from_usable[slot]
-            for k in range(DIMENSIONS):
+            for k in range(KEY_ROWS):
                 keys[k, i] = from_keys[k, slot]
         if b[COPIES] != 0:  # for an index that is made anew
             ring_hash = view_u8(ring[RING_COLUMNS + STORED_WIDTH], ring_mask + 1)
             ring_usable = view_u1(ring[RING_COLUMNS + STORED_WIDTH + 1], ring_mask + 1)
-            ring_keys = view_keys(ring[RING_COLUMNS + STORED_WIDTH + 2], DIMENSIONS, ring_mask + 1)
+            ring_keys = view_keys(ring[RING_COLUMNS + STORED_WIDTH + 2], KEY_ROWS, ring_mask + 1)
             for i in range(count):
                 slot = (first + i) & ring_mask
                 ring_hash[slot], ring_usable[slot] = hashes[i], usable[i]
-                for k in range(DIMENSIONS):
+                for k in range(KEY_ROWS):
                     ring_keys[k, slot] = keys[k, i]
     columns = stored_columns(stage, ARENA_COLUMNS, 0, count)
     bands, heads, records = index_of(b)
@@ -74,10 +74,10 @@ def probe(block, first, count, restart):
     mask = arena[ARENA_MASK]
     slot = first & mask
     columns, constants, oldest, newest, out_probe, out_row = probing_arrays(b, arena, slot, count)
-    keys = view_keys(b[PROBE_KEYS], DIMENSIONS, count)
+    keys = view_keys(b[PROBE_KEYS], KEY_ROWS, count)
     if restart != 0:
-        arena_keys = view_keys(arena[ARENA_KEYS], DIMENSIONS, mask + 1)
-        for k in range(DIMENSIONS):
+        arena_keys = view_keys(arena[ARENA_KEYS], KEY_ROWS, mask + 1)
+        for k in range(KEY_ROWS):
             for i in range(count):
                 keys[k, i] = arena_keys[k, slot + i]
         for k in range(STATUS_WORDS):

@@ -1,0 +1,525 @@
+"""Bounds that a condition implies for the difference of a left and a right expression inside it.
+
+    sqrt(pow(l.x - r.a, 2) + pow(l.y - r.b, 2)) <= 5
+
+holds only where `l.x - r.a` is between -5 and 5, and `l.y - r.b` too: a bound is taken backwards through the
+expression, step by step, with what the other operands can be at least (interval constraint propagation; HC4). Every
+step widens the interval a little, by more than what it could round, so nothing is rejected that the predicate accepts.
+
+A bound may be an expression of one side, as in `... <= r.radius`: then there are two inequalities, each with the
+expression in its key. Where a NULL inside does not decide (`greatest` skips it), the bound says so (`nulls_meet`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+
+from counterflow.predicate.casts import never_fails
+from counterflow.predicate.differences import (
+    Difference,
+    Inequality,
+    Rounding,
+    as_inequality,
+    bounded,
+    constant_of,
+    difference_of,
+    merge,
+)
+from counterflow.predicate.expression import COMPARISONS, SIDES, Call, Expression, Literal, Side, sides_of
+from counterflow.predicate.great_circle import AXES, Points, chord_of_sum, chord_within, points_of_call
+from counterflow.predicate.ranges import (
+    ANYTHING,
+    FLOAT_ROUNDING,
+    ROUNDING,
+    Range,
+    branches_of,
+    exact_bound,
+    number_of,
+    range_of,
+    without_casts,
+)
+from counterflow.predicate.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING
+
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+COORDINATE_SIZE = 64.0  # what a coordinate's rounding is relative to: angles go round several times
+
+BOTH_SIDES: frozenset[Side] = frozenset(SIDES)
+Bounds = dict[tuple[Expression, Expression], Inequality]  # by the keys of both sides
+
+
+def implied_by(conjunct: Expression, numbers: frozenset[Expression] = frozenset()) -> list[Inequality]:
+    """Return what bounds a difference wherever the conjunct is true; nothing, if it might end in an error.
+
+    `numbers` are expressions that are no NaN where the whole predicate is true (`numbers_in`).
+    """
+    if isinstance(conjunct, Call) and conjunct.op == "like":
+        return [] if any(map(may_fail, conjunct.args)) else list(_of_pattern(conjunct).values())
+    if may_fail(conjunct):
+        return []
+    found = _Conditions(numbers).of(conjunct)
+    return [] if found is None else list(found.values())
+
+
+def may_fail(expression: Expression) -> bool:
+    """Return whether an expression has no value on some rows: such a row must be looked at, and end in an error."""
+    if not isinstance(expression, Call):
+        return False
+    op, args = expression.op, expression.args
+    if op in ("/", "%", "div"):
+        divisor = number_of(without_casts(args[1]))
+        if not divisor:
+            return True
+    elif op == "cast":
+        if not never_fails(args[0].type, expression.type):
+            return True
+    elif op not in _SAFE and op not in COMPARISONS:
+        return True
+    return any(map(may_fail, args))
+
+
+_SAFE = {
+    "and", "or", "not", "in", "is_null", "case", "coalesce", "greatest", "least", "try_cast", "isnan", "+", "-", "*",
+    "neg", "abs", "sqrt", "cbrt", "exp", "ln", "log", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan",
+    "atan2", "tanh", "radians", "degrees", "sign", "signum", "pow", "power", "hypot", "pi", "haversine", "length",
+    "upper", "lower", "trim", "levenshtein", "startswith", "endswith", "contains", "concat", "left", "right",
+    "substring", "substr", "reverse",
+}  # fmt: skip
+
+
+# --- conditions: None where it can never be true
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """What conditions imply where the whole is true; `numbers` are expressions that are no NaN then."""
+
+    numbers: frozenset[Expression]
+
+    def of(self, condition: Expression) -> Bounds | None:
+        if not isinstance(condition, Call):
+            return {}
+        if condition.op == "and":
+            inner = _Conditions(self.numbers | numbers_in(condition.args))
+            return _all_of(map(inner.of, condition.args))
+        if condition.op == "or":
+            return _any_of(map(self.of, condition.args))
+        if condition.op == "not":
+            return self.of_negated(condition.args[0])
+        if condition.op == "in":
+            return _any_of(self.of_equal(condition.args[0], option) for option in condition.args[1:])
+        if condition.op == "=" or (condition.op == "<=>" and any(map(_is_value, condition.args))):
+            return self.of_equal(*condition.args)
+        if condition.op in ("startswith", "endswith"):
+            return _begins_with(*(_reversed(arg) if condition.op == "endswith" else arg for arg in condition.args))
+        ordered = _in_order(condition)
+        return {} if ordered is None else self.at_most(*ordered)
+
+    def of_negated(self, condition: Expression) -> Bounds | None:
+        if isinstance(condition, Call):
+            if condition.op in NEGATED:
+                return self.of(Call(NEGATED[condition.op], condition.args, BOOLEAN))
+            if condition.op in ("and", "or"):
+                parts = tuple(Call("not", (arg,), BOOLEAN) for arg in condition.args)
+                return self.of(Call("or" if condition.op == "and" else "and", parts, BOOLEAN))
+            if condition.op == "not":
+                return self.of(condition.args[0])
+        return {}
+
+    def of_equal(self, a: Expression, b: Expression) -> Bounds | None:
+        """Return what equality implies: each is at most the other; both are NaN, or none."""
+        if not sides_of(a) and not sides_of(b):
+            return {}
+        inner = self
+        if not (self.may_be_nan(a) and self.may_be_nan(b)):
+            inner = _Conditions(self.numbers | {a, b})
+        return _all_of([inner.at_most(a, b), inner.at_most(b, a)])
+
+    def at_most(self, smaller: Expression, larger: Expression) -> Bounds | None:
+        """Return what `smaller <= larger` implies. Beyond all numbers is NaN: only NaN is not at most a number."""
+        explicit = as_inequality(Call("<=", (smaller, larger), BOOLEAN))
+        if explicit is not None:
+            return {(explicit.left, explicit.right): explicit}
+        if not (smaller.type.is_numeric and larger.type.is_numeric):
+            return {}
+        found: Bounds | None = {}
+        if not self.may_be_nan(larger):
+            if len(sides_of(smaller)) == 2:
+                found = _narrow(smaller, Range(high=_constant_or(larger, range_of(larger).high)))
+            if len(sides_of(larger)) == 2:
+                found = _all_of([found, _narrow(larger, Range(low=_constant_or(smaller, range_of(smaller).low)))])
+        if len(sides_of(smaller)) == 2 and len(sides_of(larger)) == 1 and range_of(smaller).low >= 0:
+            found = _all_of([found, _within(smaller, larger)])
+        return found
+
+    def may_be_nan(self, expression: Expression) -> bool:
+        return expression.type.is_float and expression not in self.numbers and number_of(expression) is None
+
+
+def numbers_in(conjuncts: Iterable[Expression]) -> frozenset[Expression]:
+    """Return the expressions that are no NaN where all of the conditions are true: those at most a number."""
+    ordered = [pair for conjunct in conjuncts if isinstance(conjunct, Call) and (pair := _in_order(conjunct))]
+    return frozenset(smaller for smaller, larger in ordered if number_of(larger) is not None)
+
+
+def _in_order(comparison: Call) -> tuple[Expression, Expression] | None:
+    """Return what is smaller and what is larger, or equal, by a comparison that puts them in order."""
+    if comparison.op not in NEGATED:
+        return None
+    a, b = comparison.args
+    return (a, b) if comparison.op in ("<", "<=") else (b, a)
+
+
+def _all_of(parts: Iterable[Bounds | None]) -> Bounds | None:
+    met: Bounds = {}
+    for part in parts:
+        if part is None:
+            return None
+        for key, bound in part.items():
+            met[key] = merge(met[key], bound) if key in met else bound
+    return met
+
+
+def _any_of(parts: Iterable[Bounds | None]) -> Bounds | None:
+    possible = [part for part in parts if part is not None]
+    return reduce(_hull, possible) if possible else None
+
+
+def _hull(a: Bounds, b: Bounds) -> Bounds:
+    """Return what both say: the wider bound of each difference that is in both."""
+    joined = {}
+    for key in a.keys() & b.keys():
+        x, y = a[key], b[key]
+        low = None if x.low is None or y.low is None else min(x.low, y.low)
+        high = None if x.high is None or y.high is None else max(x.high, y.high)
+        if low is not None or high is not None:
+            joined[key] = replace(merge(x, y), low=low, high=high, nulls_meet=x.nulls_meet or y.nulls_meet)
+    return joined
+
+
+def _constant_or(expression: Expression, bound: float) -> float:
+    value = constant_of(expression)
+    return bound if value is None else float(value)
+
+
+# --- values: what it implies that an expression is a number in a range, neither NaN nor NULL
+
+
+def _narrow(expression: Expression, values: Range) -> Bounds | None:
+    """Return what bounds differences inside an expression that has one of these values; None: it never has."""
+    if isinstance(expression, Literal):
+        known = range_of(expression)
+        return None if expression.value is None or known.met(values.widened(expression)).is_empty else {}
+    if len(sides_of(expression)) < 2 or not isinstance(expression, Call):
+        return {}
+    values = values.widened(expression)
+    if values.met(range_of(expression)).is_empty:
+        return None
+    if not values.bounds:
+        return {}
+    difference = difference_of((expression, 1))
+    if difference is not None:
+        found = bounded(difference, exact_bound(values.low), exact_bound(values.high))
+        return {(found.left, found.right): found}
+    rule = _RULES.get(expression.op)
+    return {} if rule is None else rule(expression, values)
+
+
+def _narrow_all(parts: Iterable[tuple[Expression, Range]]) -> Bounds | None:
+    return _all_of([_narrow(expression, values) for expression, values in parts])
+
+
+def _sum(call: Call, values: Range) -> Bounds | None:
+    circle = chord_of_sum(call, values.met(range_of(call)))
+    if circle is not None:
+        return _on_sphere(*circle)
+    a, b = call.args
+    return _narrow_all([(a, values - range_of(b)), (b, values - range_of(a))])
+
+
+def _subtraction(call: Call, values: Range) -> Bounds | None:
+    a, b = call.args
+    return _narrow_all([(a, values + range_of(b)), (b, range_of(a) - values)])
+
+
+def _product(call: Call, values: Range) -> Bounds | None:
+    a, b = call.args
+    if a == b:
+        return _narrow(a, _square_roots(values))
+    return _narrow_all([(a, values.over(range_of(b))), (b, values.over(range_of(a)))])
+
+
+def _quotient(call: Call, values: Range) -> Bounds | None:
+    a, b = call.args
+    return _narrow(a, values.times(range_of(b)))
+
+
+def _power(call: Call, values: Range) -> Bounds | None:
+    base, exponent = call.args[0], number_of(without_casts(call.args[1]))
+    if exponent is None or exponent <= 0:
+        return {}
+    if exponent % 2 == 0:
+        return _narrow(base, _even_roots(values, exponent))
+    if exponent % 2 == 1:
+        return _narrow(base, Range(_root(values.low, exponent), _root(values.high, exponent)))
+    return _narrow(base, Range(0.0, _root(max(values.high, 0.0), exponent)))  # of what is negative it is NaN
+
+
+def _square_roots(values: Range) -> Range:
+    return _even_roots(values, 2.0)
+
+
+def _even_roots(values: Range, exponent: float) -> Range:
+    most = _root(max(values.high, 0.0), exponent)
+    return Range(-most, most)
+
+
+def _root(value: float, exponent: float) -> float:
+    if math.isinf(value):
+        return value
+    try:
+        return math.copysign(abs(value) ** (1.0 / exponent), value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _absolute(call: Call, values: Range) -> Bounds | None:
+    return _narrow(call.args[0], Range(-values.high, values.high))
+
+
+def _square_root(call: Call, values: Range) -> Bounds | None:
+    return _narrow(call.args[0], Range(max(values.low, 0.0) * values.low, values.high * values.high))
+
+
+def _hypotenuse(call: Call, values: Range) -> Bounds | None:
+    return _narrow_all([(arg, Range(-values.high, values.high)) for arg in call.args])
+
+
+def _greatest(call: Call, values: Range) -> Bounds | None:
+    """Each argument is at most that, if it is not NULL: then it is skipped."""
+    found = _narrow_all([(arg, Range(high=values.high)) for arg in call.args if not _is_null(arg)])
+    return None if found is None else {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
+
+
+def _least(call: Call, values: Range) -> Bounds | None:
+    """Each argument is at least that, or NaN, which is larger than any number: then nothing is known of it."""
+    parts = [(arg, Range(low=values.low)) for arg in call.args if not arg.type.is_float]
+    circles = [_cosine_at_least(arg, values.low) for arg in call.args if arg.type.is_float]
+    found = _all_of([_narrow_all(parts), *circles])
+    return None if found is None else {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
+
+
+def _cosine_at_least(expression: Expression, low: float) -> Bounds:
+    """Return the bounds of points on a sphere: a NaN among their angles meets everything in any case."""
+    inner = without_casts(expression)
+    circle = chord_of_sum(inner, Range(low, 1.0)) if isinstance(inner, Call) and inner.op == "+" else None
+    return {} if circle is None else _on_sphere(*circle)
+
+
+def _branches(call: Call, values: Range) -> Bounds | None:
+    """One of the branches has the value; which one a NULL decides, or a condition."""
+    found = _any_of(_narrow(branch, values) for branch in branches_of(call))
+    return None if found is None else {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
+
+
+def _is_null(expression: Expression) -> bool:
+    return isinstance(expression, Literal) and expression.value is None
+
+
+def _is_value(expression: Expression) -> bool:
+    return isinstance(expression, Literal) and expression.value is not None
+
+
+def _increasing(inverse: Callable[[float], float], domain: Range = ANYTHING) -> Callable[[Call, Range], Bounds | None]:
+    """Return the rule of a function that increases; `domain` are its values."""
+
+    def rule(call: Call, values: Range) -> Bounds | None:
+        low, high = (inverse(end) if domain.low < end < domain.high else None for end in (values.low, values.high))
+        return _narrow(call.args[0], Range(-math.inf if low is None else low, math.inf if high is None else high))
+
+    return rule
+
+
+def _sine(call: Call, values: Range) -> Bounds | None:
+    """Where the angle is known to be less than a quarter turn, the sine increases."""
+    angle = range_of(call.args[0])
+    if angle.low < -math.pi / 2 or angle.high > math.pi / 2:
+        return {}
+    return _increasing(math.asin, Range(-1.0, 1.0))(call, values)
+
+
+def _arc_sine(call: Call, values: Range) -> Bounds | None:
+    least, most = (max(min(end, math.pi / 2), -math.pi / 2) for end in (values.low, values.high))
+    return _narrow(call.args[0], Range(math.sin(least), math.sin(most)))
+
+
+def _arc_cosine(call: Call, values: Range) -> Bounds | None:
+    least, most = (max(min(end, math.pi), 0.0) for end in (values.low, values.high))
+    return _narrow(call.args[0], Range(math.cos(most), math.cos(least)))
+
+
+def _arc_tangent_2(call: Call, values: Range) -> Bounds | None:
+    """Of sqrt(a) and sqrt(1 - a) it is asin(sqrt(a)): so the haversine formula is often written."""
+    rise, run = (without_casts(arg) for arg in call.args)
+    if not (isinstance(rise, Call) and isinstance(run, Call) and rise.op == run.op == "sqrt"):
+        return {}
+    rest = without_casts(run.args[0])
+    if not (isinstance(rest, Call) and rest.op == "-" and number_of(without_casts(rest.args[0])) == 1):
+        return {}
+    return _arc_sine(Call("asin", (rise,), DOUBLE), values) if rest.args[1] == rise.args[0] else {}
+
+
+def _haversine(call: Call, values: Range) -> Bounds | None:
+    points = points_of_call(call)
+    return {} if points is None else _on_sphere(points, chord_within(max(values.high, 0.0)))
+
+
+def _on_sphere(points: Points, chord: float) -> Bounds:
+    """Return the bounds of the coordinates' differences. A coordinate that is NaN says nothing."""
+    most = Range(-chord, chord).widened().widened()
+    if chord >= 2.0:
+        return {}
+    found: Bounds = {}
+    for axis in AXES:
+        left, right = (point.coordinate(axis) for point in points)
+        low, high = exact_bound(most.low), exact_bound(most.high)
+        found[left, right] = Inequality(left, right, low, high, "double", COORDINATE_SIZE, BOTH_SIDES)
+    return found
+
+
+# --- texts: how long they are, and where they stand in the order of texts
+
+
+def _levenshtein(call: Call, values: Range) -> Bounds | None:
+    """Texts differ in length by at most their distance."""
+    lengths = tuple(Call("length", (arg,), INT) for arg in call.args)
+    return _narrow(Call("-", lengths, INT), Range(-values.high, values.high))
+
+
+def _begins_with(text: Expression, prefix: Expression) -> Bounds:
+    """Return where a text lies in the order of texts: between its prefix and all that begins so."""
+    if [len(sides_of(e)) for e in (text, prefix)] != [1, 1] or sides_of(text) == sides_of(prefix):
+        return {}
+    place = Call("text_place", (text,), BIGINT)
+    first, last = (Call(name, (prefix,), BIGINT) for name in ("text_place", "text_place_last"))
+    after, before = (as_inequality(Call("<=", pair, BOOLEAN)) for pair in ((first, place), (place, last)))
+    return {(bound.left, bound.right): bound for bound in (after, before) if bound is not None}
+
+
+def _of_pattern(like: Call) -> Bounds:
+    """Return the bounds of what comes before a pattern's first wildcard."""
+    text, pattern, *escape = like.args
+    return _begins_with(text, Call("like_prefix", (pattern, *escape), STRING)) if len(sides_of(pattern)) == 1 else {}
+
+
+def _reversed(text: Expression) -> Expression:
+    return Call("reverse", (text,), STRING)
+
+
+# --- a bound that is an expression of one side
+
+
+def _within(value: Expression, most: Expression) -> Bounds:
+    """Return what it implies that a value, which is never negative, is at most an expression of one side."""
+    inner = without_casts(value)
+    if not isinstance(inner, Call):
+        return {}
+    if inner.op == "abs":
+        return _around(inner.args[0], most)
+    if inner.op == "hypot":
+        return _all_of([_around(arg, most) for arg in inner.args]) or {}
+    if inner.op == "greatest":
+        found = _all_of([_within(arg, most) for arg in inner.args]) or {}
+        return {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
+    if inner.op == "sqrt" and range_of(inner.args[0]).low >= 0:
+        wide = _as_double(most)
+        return _within(inner.args[0], Call("*", (wide, wide), DOUBLE))
+    if inner.op == "+" and all(range_of(arg).low >= 0 for arg in inner.args):
+        return _all_of([_within(arg, most) for arg in inner.args]) or {}
+    exponent = number_of(without_casts(inner.args[1])) if inner.op in ("pow", "power") else None
+    if exponent == 2 or (inner.op == "*" and inner.args[0] == inner.args[1]):
+        return _around(inner.args[0], Call("sqrt", (Call("abs", (_as_double(most),), DOUBLE),), DOUBLE))
+    factor = number_of(without_casts(inner.args[1])) if inner.op in ("*", "/") else None
+    if factor is not None and factor > 0:
+        other = Call("/" if inner.op == "*" else "*", (_as_double(most), Literal(factor, DOUBLE)), DOUBLE)
+        return _within(inner.args[0], other)
+    return {}
+
+
+def _around(value: Expression, width: Expression) -> Bounds:
+    """Return the two inequalities of abs(value) <= width, where the value is a difference."""
+    difference = difference_of((without_casts(value), 1))
+    if difference is None:
+        return {}
+    centre = bounded(difference, Fraction(0), Fraction(0))
+    rounds: Rounding = difference.rounds
+    if rounds != "exact" or not (width.type.is_integer or width.type == INTERVAL):
+        width, rounds = _roomy(width, centre, difference), "float" if rounds == "float" else "double"
+    found: Bounds = {}
+    for most in (True, False):
+        # left - right is at most centre + width, and at least centre - width: the width goes to its own side.
+        left, right = centre.left, centre.right
+        if sides_of(width) == {"left"}:
+            left = _moved(left, width, not most)
+        else:
+            right = _moved(right, width, most)
+        low, high = (None, centre.high) if most else (centre.low, None)
+        found[left, right] = Inequality(left, right, low, high, rounds, centre.magnitude, BOTH_SIDES)
+    return found
+
+
+def _moved(key: Expression, width: Expression, up: bool) -> Expression:
+    op = "+" if up else "-"
+    if width.type == DOUBLE:
+        return Call(op, (_as_double(key), width), DOUBLE)
+    return Call(op, (key, width), key.type if width.type == INTERVAL else BIGINT)
+
+
+def _roomy(width: Expression, centre: Inequality, difference: Difference) -> Expression:
+    """Return a width with room for what the difference rounds, which is relative to its operands."""
+    rough = "FLOAT" in difference.types or width.type.name == "FLOAT"
+    own = centre.left if sides_of(width) == {"left"} else centre.right
+    size: Expression = Literal(difference.magnitude + 1.0, DOUBLE)
+    for part in (own, width):
+        size = Call("+", (size, Call("abs", (_as_double(part),), DOUBLE)), DOUBLE)
+    spare = Call("*", (size, Literal(FLOAT_ROUNDING if rough else ROUNDING, DOUBLE)), DOUBLE)
+    return Call("+", (_as_double(width), spare), DOUBLE)
+
+
+def _as_double(expression: Expression) -> Expression:
+    return expression if expression.type == DOUBLE else Call("cast", (expression,), DOUBLE)
+
+
+_RULES: dict[str, Callable[[Call, Range], Bounds | None]] = {
+    "+": _sum,
+    "-": _subtraction,
+    "*": _product,
+    "/": _quotient,
+    "neg": lambda call, values: _narrow(call.args[0], -values),
+    "abs": _absolute,
+    "sqrt": _square_root,
+    "pow": _power,
+    "power": _power,
+    "hypot": _hypotenuse,
+    "greatest": _greatest,
+    "least": _least,
+    "case": _branches,
+    "coalesce": _branches,
+    "cast": lambda call, values: _narrow(call.args[0], values) if without_casts(call) is not call else {},
+    "radians": _increasing(math.degrees),
+    "degrees": _increasing(math.radians),
+    "sin": _sine,
+    "asin": _arc_sine,
+    "acos": _arc_cosine,
+    "atan": _increasing(math.tan, Range(-math.pi / 2, math.pi / 2)),
+    "atan2": _arc_tangent_2,
+    "exp": _increasing(math.log, Range(0.0, math.inf)),
+    "ln": _increasing(lambda x: math.exp(min(x, 700.0)), Range(-700.0, 700.0)),
+    "log": _increasing(lambda x: math.exp(min(x, 700.0)), Range(-700.0, 700.0)),
+    "cbrt": _increasing(lambda x: x * x * x),
+    "haversine": _haversine,
+    "levenshtein": _levenshtein,
+}

@@ -29,7 +29,8 @@ from counterflow.errors import (
     UnsupportedError,
     WindowError,
 )
-from counterflow.predicate.python_expressions import band, function, left, right
+from counterflow.predicate.conditions import condition
+from counterflow.predicate.python_expressions import band, function, haversine, left, right
 from counterflow.spec.window_sizes import rows, window
 
 __version__ = "0.1.0"
@@ -54,8 +55,10 @@ __all__ = [
     "UnsupportedError",
     "WindowError",
     "band",
+    "condition",
     "explain",
     "function",
+    "haversine",
     "left",
     "query_metrics",
     "right",

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from counterflow.errors import ColumnError, EvaluationError, PredicateError, WindowError
 from counterflow.predicate.casts import cast_value, castable
+from counterflow.predicate.conditions import FUNCTION, Condition, PythonFunction
 from counterflow.predicate.durations import duration_us
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
 from counterflow.predicate.forms import AGGREGATES, FORMS, collate, extract
@@ -22,6 +23,7 @@ from counterflow.predicate.functions import FUNCTIONS, WALL_CLOCK_FUNCTIONS
 from counterflow.predicate.parsing import Node, check_rank, number, parse, sql_type
 from counterflow.predicate.python_expressions import Expr
 from counterflow.predicate.types import (
+    ARRAY,
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -118,6 +120,7 @@ class Binder:
     def __init__(self, left: Schema, right: Schema, zone: str = "UTC") -> None:
         self.schemas: dict[Side, Schema] = {"left": left, "right": right}
         self.zone = zone
+        self.takes_arrays = False
 
     def expression(self, node: Node) -> Expression:
         check_rank(node)
@@ -166,10 +169,11 @@ class Binder:
         if actual is None:
             raise ColumnError(f"no column '{name}' in the {side} input{did_you_mean(name, list(self.schemas[side]))}")
         type_ = self.schemas[side][actual]
-        if type_ is None:
+        if type_ is None or (type_ == ARRAY and not self.takes_arrays):
             raise ColumnError(
                 f"column '{actual}' of the {side} input has a type that a predicate cannot use (nested, a time of day, "
-                "or wider than 38 digits); it can be carried along, but not compared"
+                "or wider than 38 digits); it can be carried along, but not compared; lists of numbers are for "
+                "cf.condition"
             )
         return Column(side, actual, self.zoned(type_))
 
@@ -433,6 +437,8 @@ class Binder:
     # --- functions
 
     def bind_anonymous(self, node: Node) -> Expression:
+        if (function := node.args.get(FUNCTION)) is not None:
+            return self.python_condition(node, function)
         name = node.name.lower()
         if name in AGGREGATES:
             raise PredicateError(
@@ -441,6 +447,15 @@ class Binder:
             )
         args = [self.expression(a) for a in node.expressions]
         return FORMS[name](self, name, args) if name in FORMS else self.function(name, args)
+
+    def python_condition(self, node: Node, function: PythonFunction) -> Expression:
+        """Bind `cf.condition`: only its arguments may be columns of lists."""
+        args = []
+        for arg in node.expressions:
+            self.takes_arrays = isinstance(arg, exp.Column)
+            args.append(self.expression(arg))
+            self.takes_arrays = False
+        return Condition("condition", tuple(args), BOOLEAN, function)
 
     def function(self, name: str, args: list[Expression]) -> Expression:
         known = FUNCTIONS.get(name)

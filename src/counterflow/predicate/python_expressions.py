@@ -276,3 +276,23 @@ def band(left_column: str | Expr, right_column: str | Expr, width: object) -> Ex
     if isinstance(width, dt.timedelta) or not isinstance(width, (int, float, Decimal)):
         return a.between(b - width, b + width)
     return (a - b).abs() <= width
+
+
+def haversine(lat1: str | Expr, lon1: str | Expr, lat2: str | Expr, lon2: str | Expr) -> Expr:
+    """Return the metres between two points on a sphere of 6,371,008.8 m, given in degrees.
+
+    >>> import counterflow as cf
+    >>> print(cf.haversine("l.lat", "l.lon", "r.lat", "r.lon") <= 10_000)
+    HAVERSINE(l.lat, l.lon, r.lat, r.lon) <= 10000
+    """
+    return function("haversine", *(_column(value) for value in (lat1, lon1, lat2, lon2)))
+
+
+def _column(value: object) -> object:
+    """Return a column that is named as in SQL: "l.x" or "right.a"."""
+    if not isinstance(value, str):
+        return value
+    side, dot, name = value.partition(".")
+    if not dot or side not in ("l", "left", "r", "right") or not name:
+        raise PredicateError(f"{value!r} is not a column of one side: write l.{value} or r.{value}")
+    return SideColumns(side)[name]

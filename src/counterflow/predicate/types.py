@@ -70,6 +70,7 @@ DATE = SqlType("DATE")
 TIMESTAMP = SqlType("TIMESTAMP", zone="UTC")
 TIMESTAMP_NTZ = SqlType("TIMESTAMP_NTZ")
 INTERVAL = SqlType("INTERVAL DAY TO SECOND")
+ARRAY = SqlType("ARRAY")  # lists of numbers, which only Python functions take
 
 
 def decimal_type(precision: int, scale: int) -> SqlType:
@@ -117,6 +118,9 @@ def from_arrow(type_: pa.DataType) -> SqlType | None:
     if pa.types.is_decimal(type_):
         fits = type_.precision <= DECIMAL_PRECISION_MAX and type_.scale >= 0
         return decimal_type(type_.precision, type_.scale) if fits else None
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        element = type_.value_type
+        return ARRAY if pa.types.is_integer(element) or pa.types.is_floating(element) else None
     return _FROM_ARROW.get(type_)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from counterflow.errors import EvaluationError
 from counterflow.predicate.arithmetic import arithmetic
 from counterflow.predicate.casts import cast_value
+from counterflow.predicate.conditions import Condition
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal
 from counterflow.predicate.functions import FUNCTIONS, call_function
 
@@ -78,6 +79,8 @@ def _call(call: Call, left: Row, right: Row) -> Any:
         return compare(call.op, values[0], values[1])
     if call.op == "cast":
         return cast_value(values[0], call.args[0].type, call.type)
+    if isinstance(call, Condition):
+        return call.function(*values)
     if call.op in FUNCTIONS:
         return call_function(call.op, *values)
     return arithmetic(call, values)

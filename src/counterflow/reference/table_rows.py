@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.predicate.expression import columns_of
+from counterflow.predicate.types import ARRAY, from_arrow
 from counterflow.reference.join import Tuple, window_join
 from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.windows.vectors import arrays_of
 
 Position = int | None
 
@@ -38,6 +40,10 @@ def row_values(column: pa.ChunkedArray) -> list[Any]:
     type_ = column.type
     if pa.types.is_dictionary(type_):
         return row_values(column.cast(type_.value_type))
+    if from_arrow(type_) == ARRAY:
+        chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        known = chunk.is_valid().to_pylist()
+        return [values if ok else None for values, ok in zip(arrays_of(chunk), known, strict=True)]
     if pa.types.is_timestamp(type_):
         return column.cast(pa.timestamp("us", type_.tz)).cast(pa.int64()).to_pylist()
     if pa.types.is_duration(type_):

@@ -125,14 +125,14 @@ class FewRows:
             self.words[[few.OLDEST, few.NEWEST]] = [_address(row) for row in self._range]
             self.words[[few.OUT_PROBE, few.OUT_ROW]] = [_address(row) for row in self._out]
         for i, store in enumerate(self._stores):
-            if self._of[i] is not store._compiled:
+            if self._of[i] is not store.one_window:
                 self._make_block(i)
             self._point(i)
         return True
 
     def _make_block(self, i: int) -> None:
         """Write what stays as long as a window's kernels do."""
-        few, window = self._kernels, self._stores[i]._compiled
+        few, window = self._kernels, self._stores[i].one_window
         assert window is not None
         self._of[i], shape = window, window.kernels.shape
         own, other = self._arenas[i], self._arenas[1 - i]
@@ -181,7 +181,7 @@ class FewRows:
         self._point_index(i)
 
     def _point_index(self, i: int) -> None:
-        window, b = self._stores[i]._compiled, self._blocks[i]
+        window, b = self._stores[i].one_window, self._blocks[i]
         assert window is not None and window.bands is not None
         b[block.HEADS], b[block.HEADS_SIZE] = _address(window.heads), len(window.heads)
         b[block.RECORDS], b[block.RECORDS_SIZE] = _address(window.records), len(window.records)
@@ -217,15 +217,18 @@ class FewRows:
         done, because the batch cannot go this way.
         """
         few, (_, capsule) = self._kernels, batch.__arrow_c_array__()
-        pointer = _pointer_of(capsule, b"arrow_array")
+        pointer, counted = _pointer_of(capsule, b"arrow_array"), self._blocks[1 - i]
+        counted[block.CANDIDATES] = 0
         while (pairs := few.take(self.words, i, pointer, keeps)) == few.INDEX_FULL:
-            window = self._stores[i]._compiled
+            window = self._stores[i].one_window
             assert window is not None
             window.grow()
             self._point_index(i)
         if pairs in (few.NOT_PLAIN, few.NO_ROOM):
             return None
         self._stores[i].ring.next += batch.num_rows
+        if pairs >= 0:
+            self._stores[1 - i].looked_at[self._stores[1 - i].path.name] += int(counted[block.CANDIDATES])
         return max(pairs, -1)
 
     def newest(self, i: int) -> int:

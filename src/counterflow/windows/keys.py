@@ -63,7 +63,7 @@ def row_hashes(times: Array, columns: Columns) -> Array:
     """
     codes = mixed(times.view(np.uint64))
     for _, column in sorted(columns.items()):
-        if column.type.name not in ("STRING", "BINARY", "DECIMAL"):
+        if column.type.name not in ("STRING", "BINARY", "DECIMAL", "ARRAY"):
             codes = mixed(codes + np.where(column.mask(), key_codes(column, column.type.scale), np.uint64(0)))
     return codes
 

@@ -10,6 +10,7 @@ A small window is searched with numpy. Once it is worth it, the predicate is com
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,16 +25,17 @@ from counterflow.predicate.split import Split
 from counterflow.windows.access import SortedIndex, SortedRuns, choose_path
 from counterflow.windows.compiled.alternatives import CompiledAlternatives
 from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
-from counterflow.windows.compiled.compiled_window import CompiledWindow
+from counterflow.windows.compiled.compiled_window import CompiledWindow, Task
 from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
-from counterflow.windows.evaluate import Columns, matches, one_sided
+from counterflow.windows.evaluate import Columns, calls_python, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
 from counterflow.windows.vectors import Array, contiguous, from_arrow_column
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
 COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
 COMPILE_AFTER_CANDIDATES = 1 << 26
+PYTHON_COST = 64  # vectorised candidates that take as long as one that Python looks at
 SCANNED_MEANWHILE = 512  # rows that a compiled scan looks at while numpy checks one candidate
 UNSELECTIVE_MAX = 8
 
@@ -113,7 +115,9 @@ class WindowStore:
         self._compiled: CompiledWindow | CompiledAlternatives | None = None
         self._rows_are_coordinates = True  # row ids, of all rows until now: then the ring has no column for them
         self._nulls = False  # any seen, on either side
+        self.looked_at: Counter[str] = Counter()  # candidates, by what found them
         self._work = self._candidates = 0
+        self._candidate_cost = PYTHON_COST if calls_python(predicate) else 1
         self._runs: SortedRuns | None = SortedRuns(self.path)
         self._unselective = 0  # batches in which the sorted runs helped no probe
         self._stopped = False
@@ -145,11 +149,16 @@ class WindowStore:
         return self._compiled is not None and self._compiled.nullable == (self._nulls or nulls)
 
     @property
+    def one_window(self) -> CompiledWindow | None:
+        """The compiled window, if there is one, and not several for the alternatives of an OR."""
+        return self._compiled if isinstance(self._compiled, CompiledWindow) else None
+
+    @property
     def takes_few(self) -> bool:
         """Whether `few_rows` may work on it: what it calls is compiled, and a row's number is known by its place."""
-        window, ring = self._compiled, self.ring
+        window, ring = self.one_window, self.ring
         return (
-            isinstance(window, CompiledWindow)
+            window is not None
             and window.access == "index"
             and window.bands is not None
             and not window.nullable
@@ -211,27 +220,39 @@ class WindowStore:
         self._work += len(probing)
         self._nulls |= probing.has_nulls
         if self._should_compile():
-            self._compile()
+            self._compile(probing)
         oldest, newest = self._range(probing)
         with self._fallback():
             if self._compiled is not None:
                 keyed = self._keyed(probing)
+                if self._compiled.misjudges(keyed):
+                    self._compile(probing)
                 scanned, candidates = self._selective(probing, oldest, newest)
                 for p, rows in candidates:
                     if self._stopped:
                         return
+                    self.looked_at[self.path.name] += len(p)
                     yield from self._checked(probing, p, rows, unsure=True)
                 for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
                     if self._stopped:
                         return
                     p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
+                    self._count(task)
                     yield from self._checked(probing, p, rows, task.unsure, task.window.predicate)
                 return
         for p, rows in self._numpy_candidates(probing, oldest, newest):
             if self._stopped:
                 return
-            self._candidates += len(p)
+            self._candidates += len(p) * self._candidate_cost
+            self.looked_at["numpy"] += len(p)
             yield from self._checked(probing, p, rows, unsure=True)
+
+    def _count(self, task: Task) -> None:
+        """Count what a task looked at since it was counted last."""
+        for what, found in ((task.window.path.name, task.candidates), ("scan", task.rows_scanned)):
+            if found:
+                self.looked_at[what] += found
+        task.candidates = task.rows_scanned = 0
 
     def _range(self, probing: Batch) -> tuple[Array, Array]:
         """Return the first and the last row that each probe has to look at."""
@@ -246,14 +267,14 @@ class WindowStore:
             return oldest, np.full(len(probing), ring.next - 1)
         return oldest, ring.search(probing.high, "right") - 1
 
-    def _keyed(self, batch: Batch) -> Any:
+    def _keyed(self, batch: Batch, window: Any = None) -> Any:
         """Return what kernels need of a batch: computed when it is stored, and known when it is looked for."""
-        assert self._compiled is not None
-        keys = self._compiled.nullable, self.path.keyed_by
+        window = window or self._compiled
+        keys = window.nullable, self.path.keyed_by
         for known, keyed in batch.keyed:
             if known == keys:
                 return keyed
-        keyed = self._compiled.keyed(batch.side, batch.columns, batch.arrays, len(batch))
+        keyed = window.keyed(batch.side, batch.columns, batch.arrays, len(batch))
         batch.keyed.append((keys, keyed))
         return keyed
 
@@ -294,13 +315,17 @@ class WindowStore:
         worth_it = self._work >= self.compile_after or self._candidates >= COMPILE_AFTER_CANDIDATES
         return worth_it and self.compile_after != np.inf
 
-    def _compile(self) -> None:
-        """Make, or make anew, the compiled window over the rows that are there; not before the compiler is ready."""
+    def _compile(self, probing: Batch | None = None) -> None:
+        """Make, or make anew, the compiled window over the rows that are there; not before the compiler is ready.
+
+        It is made for rows like the `probing` ones.
+        """
         with self._fallback():
             if self._compiler is not None and not self._compiler.ready(self._nulls):
                 self._compiled = None
                 return
-            window = self._new_window()
+            window: Any = self._new_window()
+            window.learn(None if probing is None else self._keyed(probing, window), self._compiled)
             for begin, part in self.ring.spans("at"):
                 slots = np.arange(begin, begin + len(part)) & (self.ring.capacity - 1)
                 vectors = self.ring.vectors(self.types, slots)

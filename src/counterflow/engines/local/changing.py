@@ -103,6 +103,10 @@ class ChangingCore:
     def compiling(self) -> bool:
         return self.core.compiling
 
+    @property
+    def looked_at(self) -> dict[str, int] | None:
+        return self.core.looked_at
+
     # --- the change
 
     def change_to(self, make: MakeCore) -> None:

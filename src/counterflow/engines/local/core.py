@@ -81,6 +81,10 @@ class Core(Protocol):
     def changes(self) -> int:
         """How often it has gone on in another way: with other nodes, or with another number of threads."""
 
+    @property
+    def looked_at(self) -> dict[str, int] | None:
+        """How many candidates were looked at, by what found them; None where nobody counts."""
+
     def feed(self, left: Batch, right: Batch) -> None:
         """The next tuples of both sides in the total order; blocks while buffers are full."""
 
@@ -203,6 +207,11 @@ class SequentialCore:
     @property
     def finished(self) -> bool:
         return self._closed or (self._ended and not self._news)
+
+    @property
+    def looked_at(self) -> dict[str, int] | None:
+        left, right = dict(self.join.left.looked_at), dict(self.join.right.looked_at)
+        return {name: left.get(name, 0) + right.get(name, 0) for name in left | right}
 
     def feed(self, left: Batch, right: Batch) -> None:
         many = min(len(left), len(right)) >= BESIDE_ROWS and self.beside.available

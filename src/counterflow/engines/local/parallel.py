@@ -79,6 +79,10 @@ class NodesCore:
 
     # --- the driver's side
 
+    @property
+    def looked_at(self) -> dict[str, int] | None:
+        return None
+
     def feed(self, left: Batch, right: Batch) -> None:
         if self.unsure is not None:
             self.unsure.append(left, right)

@@ -443,6 +443,7 @@ class StreamJoin:
 
     def metrics(self) -> dict[str, Any]:
         driver, results = self.driver, self._results
+        looked_at = {} if self._core is None else self._core.looked_at
         found: dict[str, Any] = {}
         for i, side in enumerate(SIDES):
             ranks = [rank for rank, source in enumerate(self.sources) if source.side == side]
@@ -456,6 +457,8 @@ class StreamJoin:
                 f"state_rows_{side}": 0 if results is None else len(results.rows[i].records),
             }
         found |= {
+            "candidates": None if looked_at is None else sum(looked_at.values()),
+            "candidates_by": looked_at,
             "pairs": 0 if results is None else results.pairs,
             "results": 0 if results is None else results.results - self._output.dropped,
             "results_dropped": self._output.dropped,

@@ -44,6 +44,13 @@ class CompiledAlternatives:
     def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> list[Keyed]:
         return [window.keyed(side, columns, arrays, n) for window in self.windows]
 
+    def learn(self, probes: list[Keyed] | None, before: CompiledAlternatives | None) -> None:
+        for k, window in enumerate(self.windows):
+            window.learn(None if probes is None else probes[k], None if before is None else before.windows[k])
+
+    def misjudges(self, probes: list[Keyed]) -> bool:
+        return any(window.misjudges(keyed) for window, keyed in zip(self.windows, probes, strict=True))
+
     def append(self, rows: list[Keyed], begin: int) -> None:
         for window, keyed in zip(self.windows, rows, strict=True):
             window.append(keyed, begin)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import json
 import os
 import pickle
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from counterflow.jit import cache_directory
+from counterflow.predicate.conditions import PythonFunction
 from counterflow.predicate.expression import Expression
 from counterflow.windows.access import AccessPath
 from counterflow.windows.compiled.compiled_predicate import Access, CompiledPredicate
@@ -104,7 +106,7 @@ class BackgroundCompiler:
         return nullable in self._ready_for_few
 
     def _request(self, nullable: bool) -> bytes:
-        return pickle.dumps((self.paths, self.predicate, self.access, nullable))
+        return pickled((self.paths, self.predicate, self.access, nullable))
 
     @property
     def busy(self) -> bool:
@@ -194,6 +196,20 @@ class BackgroundCompiler:
             child.stdin.write(header + b"\n" + len(request).to_bytes(8, "little") + request)
             child.stdin.flush()  # and it stays open: its end tells the child that this process is gone
         return child
+
+
+def pickled(asked: object) -> bytes:
+    """Return it as bytes, without the Python functions in it: they are no part of what is compiled."""
+    file = io.BytesIO()
+    _WithoutFunctions(file).dump(asked)
+    return file.getvalue()
+
+
+class _WithoutFunctions(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, PythonFunction):
+            return PythonFunction, (None, value.name, value.digest)
+        return NotImplemented
 
 
 def kernels_of(

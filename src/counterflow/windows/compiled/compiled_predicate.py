@@ -23,7 +23,7 @@ BASIC_BLOCK = 128  # rows, as in handshake join's first report
 NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in the template `buckets`
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
 CODES = 250  # grid cells over which the keys spread; a byte tells 256 apart
-ROWS_OF_A_CELL = 4  # of intervals, about
+TYPICAL = 0.75  # of intervals: so many are no longer than a cell
 
 
 def kernel_array(vector: Vector) -> Array:
@@ -147,8 +147,11 @@ class CompiledPredicate:
             raise NotCompilable("a number needs more than 64 bits")
         return Keyed(hashes, keys, usable, found + extra)
 
-    def band_table(self, keys: Array) -> Array:
-        """Return `bands` of the template `buckets`. A cell is as wide as the band: a probe meets two or three cells."""
+    def band_table(self, keys: Array, probing_lengths: Array | None = None) -> Array:
+        """Return `bands` of the template `buckets`. A cell is as wide as the band: a probe meets two or three cells.
+
+        Among intervals it is as wide as a typical one of both sides is long; those of the probing side may be unknown.
+        """
         stored, probing = self.path.stored, opposite(self.path.stored)
         table = np.zeros((self.kernels.shape.dimensions, BAND_WORDS))
         for k, band in enumerate(self.path.bands):
@@ -165,21 +168,18 @@ class CompiledPredicate:
             low, high = map(float, overlap.stored_range(stored))
             slack = max(SLACK[part.rounds] for part in overlap.parts)
             row = 2 * k - len(self.path.bands)
-            width = self._interval_cell(keys[row], keys[row + 1])
+            reach = _typical_length(*keys[row : row + 2])
+            if probing_lengths is not None:
+                reach = max(reach, probing_lengths[k - len(self.path.bands)] + abs(high) + abs(low))
+            size, spread = _typical(keys[row])
+            width = max(reach, size * SLACK["exact"]) or spread / SAMPLE or 1.0
             table[k] = (low, high, overlap.magnitude + abs(low) + abs(high), slack, 1 / width, 0, 0, 0)
         return table
 
-    def _interval_cell(self, starts: Array, ends: Array) -> float:
-        """Return the width of the least cells over intervals: that of a typical one, or of what a few of them span.
-
-        Longer intervals have wider cells; a probe that is longer visits more of them, and finds rows in them.
-        """
-        with np.errstate(invalid="ignore"):
-            lengths = (ends - starts)[:SAMPLE]
-        length = float(np.median(lengths[np.isfinite(lengths)])) if np.isfinite(lengths).any() else 0.0
-        size, spread = _typical(starts)
-        few = spread * (ROWS_OF_A_CELL / max(min(len(starts), SAMPLE), ROWS_OF_A_CELL)) ** (1 / len(self.path.overlaps))
-        return max(length, few, size * SLACK["exact"]) or 1.0
+    def lengths(self, keys: Array) -> Array:
+        """Return how long intervals typically are, in each dimension that has them."""
+        first = len(self.path.bands)
+        return np.array([_typical_length(*keys[k : k + 2]) for k in range(first, self.kernels.shape.key_rows, 2)])
 
     def scan_bounds(self, columns: Columns, n: int) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return what the scan's vector instructions test, for each of the scan keys and each probing row."""
@@ -205,6 +205,13 @@ def _typical(keys: Array) -> tuple[float, float]:
         return 0.0, 0.0
     low, high = np.quantile(finite, [0.02, 0.98])
     return float(max(abs(low), abs(high))), float(high - low)
+
+
+def _typical_length(starts: Array, ends: Array) -> float:
+    with np.errstate(invalid="ignore"):
+        lengths = (ends - starts)[:SAMPLE]
+    lengths = lengths[np.isfinite(lengths)]
+    return max(float(np.quantile(lengths, TYPICAL)), 0.0) if len(lengths) else 0.0
 
 
 def _is_scan_key(key: Expression, inequality: Inequality) -> bool:

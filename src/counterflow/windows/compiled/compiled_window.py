@@ -18,6 +18,7 @@ from counterflow.windows.compiled import forking  # noqa: F401  from here on for
 from counterflow.windows.compiled.block import (
     AT,
     AT_BLOCK,
+    CANDIDATES,
     FOUND,
     LEFT_OVER,
     NUMBERS_WORDS,
@@ -42,6 +43,9 @@ TASK_COMPARISONS, TASK_PROBES = 1 << 27, 1 << 13  # at most in one call, which n
 PROBE_COMPARISONS = 1 << 10  # that take as long as a probe of the index
 BLOCK_SPARE = 3  # records a row for which the grid index has room at first, as its blocks are rarely full
 GROUP = 512  # rows that the prefilter tests at once
+MISJUDGED = 4  # times as long as thought: then cells are too narrow
+MANY_PROBES = 64  # whose lengths say something
+PER_UNIT = 4  # the column of `bands` in the template `buckets`
 
 
 class CompiledWindow(CompiledPredicate):
@@ -61,6 +65,7 @@ class CompiledWindow(CompiledPredicate):
         super().__init__(path, predicate, access, nullable)
         self.ring, self.threads, self.predicate, self.name = ring, threads, predicate, name
         self.bands: Array | None = None
+        self.probing_lengths: Array | None = None  # of intervals, that the grid's cells were made for
         self.numbers = np.empty(NUMBERS_WORDS, np.int64)  # the buckets' numbers, while rows are appended
         self.heads = self.records = self.pool = np.empty(0, np.int64)
 
@@ -103,8 +108,24 @@ class CompiledWindow(CompiledPredicate):
 
     def _start(self, rows: Keyed) -> None:
         """Make an empty index for the ring's capacity; the first rows decide how large the grid's cells are."""
-        self.bands = self.band_table(rows.keys)
+        self.bands = self.band_table(rows.keys, self.probing_lengths)
         self.heads, self.records, self.pool = empty_index(self.kernels.shape, self.ring.capacity)
+
+    def learn(self, probes: Keyed | None, before: CompiledWindow | None) -> None:
+        """Note how long the intervals are that will be looked for; `before` is the window that this one replaces."""
+        known = None if before is None else before.probing_lengths
+        found = known if probes is None else self.lengths(probes.keys)
+        self.probing_lengths = found if known is None or found is None else np.maximum(found, known)
+
+    def misjudges(self, probes: Keyed) -> bool:
+        """Return whether its cells were made for intervals of quite another length than these probes have."""
+        if not self.path.overlaps or self.bands is None or len(probes.usable) < MANY_PROBES:
+            return False
+        found = self.lengths(probes.keys)
+        cells = found * self.bands[len(self.path.bands) :, PER_UNIT]
+        if self.probing_lengths is None:
+            return bool(((cells > MISJUDGED) | ((cells > 0) & (cells < 1 / MISJUDGED))).any())
+        return bool(((cells > MISJUDGED) & (found > MISJUDGED * self.probing_lengths)).any())
 
     # --- the prefilter's bytes
 
@@ -187,6 +208,8 @@ class Task:
     pairs: Pairs = field(default_factory=Pairs)
     unsure: bool = False
     done: bool = False
+    candidates: int = 0  # that the index gave, not counted yet
+    rows_scanned: int = 0  # not counted yet
 
     def __post_init__(self) -> None:
         self._steps = self._run()
@@ -212,6 +235,8 @@ class Task:
                     rows.columns, window.constants, window.heads, window.records, window.ring.first, work,
                     self.pairs.probes, self.pairs.rows, over, status,
                 )  # fmt: skip
+                self.candidates += int(status[CANDIDATES])
+                status[CANDIDATES] = 0
                 if not (yield from self._after(status, finished=status[AT] == self.end and status[WAITING] == 0)):
                     break
             over = over[: status[LEFT_OVER]].copy()
@@ -225,6 +250,7 @@ class Task:
         part = slice(slot, slot + n)
         begins = np.maximum(self.oldest[chosen] - begin, 0)
         ends = np.minimum(self.newest[chosen] + 1 - begin, n)
+        self.rows_scanned += int(np.maximum(ends - begins, 0).sum())
         lower, upper = self.bounds.get()
         stored = window.stored_columns(part)
         status = np.zeros(STATUS_WORDS, np.int64)

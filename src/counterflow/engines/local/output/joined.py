@@ -357,6 +357,7 @@ class JoinedStream:
         """Return rows read, late and dropped, pairs and results until now, rows in buffers now, and the watermark.
 
         `compiling`: with 'auto', whether it goes on with numpy, slower, while its predicate is being compiled.
+        `candidates`: how many pairs were looked at, and `candidates_by` what found them; None where several nodes do.
         `chosen`: how it is joined now, with 'auto' also why; `changes`: how often that changed.
 
         >>> import counterflow as cf

@@ -165,8 +165,11 @@ def explain(
     ordered: bool = False,
     engine: Local | Spark | Simulated | None = None,
     show: bool = True,
+    estimate: bool = False,
 ) -> Explanation:
     """Print how the same call of `window_join` would be executed, and return it. Reads no row.
+
+    With `estimate=True` up to 1,000 rows of each table are read, and it says how many candidates there will be.
 
     >>> import counterflow as cf, pyarrow as pa
     >>> left, right = pa.table({"ts": [1], "x": [10]}), pa.table({"ts": [2], "a": [15]})
@@ -175,15 +178,17 @@ def explain(
     window join, inner
       where  abs(l.x - r.a) <= 3
       bands          -3 <= l.x - r.a <= 3
+      conditions     (abs((l.x - r.a)) <= 3): band index; checked: compiled
       left           time ts, window <= 90, found by band on l.x
       right          time ts, window <= 1, found by band on r.a
-      compiled       all of it
       engine         in process, algorithm dpjoin, layout 4x1
       layout         4x1
       because        least latency by DP-Join's Expression 6: rows in the windows 90 : 1, rates 1 : 1 by the ...
       output         ts: int64, x: int64, ts_right: int64, a: int64, pair_time: int64
     """
     options: dict[str, Any] = dict(where=where, time=time, window=window, how=how, suffix=suffix, ordered=ordered)
+    if estimate and (_is_spark(left) or _is_spark(right) or is_stream(left) or is_stream(right)):
+        raise OptionError("estimate=True reads tables: call explain() with some rows of both sides, as Arrow tables")
     if _is_spark(left) or _is_spark(right):
         explanation = _spark_engine(left, right, engine).explain_dataframes(left, right, options, engine or Spark())
     else:
@@ -191,9 +196,18 @@ def explain(
         streaming = is_stream(left) or is_stream(right)
         _for_streams(local) if streaming else _check_for_tables(local)
         explanation = (_explain_streams if streaming else _explain_tables)(left, right, options, local)
+        if estimate:
+            explanation.details["candidates"] = _estimated(explanation.spec, left, right)
     if show:
         print(explanation)
     return explanation
+
+
+def _estimated(spec: JoinSpec, left: Any, right: Any) -> str:
+    from counterflow.windows.estimate import estimate
+
+    found = estimate(spec, side_table(left, "left"), side_table(right, "right"))
+    return "not known: a table is empty" if found is None else str(found)
 
 
 def _explain_tables(left: Any, right: Any, options: dict[str, Any], engine: Local | Simulated) -> Explanation:

@@ -47,6 +47,7 @@ def bounds(where: str) -> dict[str, tuple[float, float]]:
 
 X, Y, N = "l.x - r.x", "l.y - r.y", "l.n - r.n"
 FIVE = (-5.0, 5.0)
+LOGS = "log_size(l.x) - log_size(cast(r.n AS DOUBLE))"
 IMPLIED = {
     "sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) <= 5": {X: FIVE, Y: FIVE},
     "sqrt((l.x - r.x) * (l.x - r.x) + (l.y - r.y) * (l.y - r.y)) <= 5": {X: FIVE, Y: FIVE},
@@ -78,6 +79,9 @@ IMPLIED = {
     "-abs(l.n - r.n) >= -5": {N: FIVE},
     "abs(l.x - r.x) + l.y <= 5": {},  # l.y may be anything
     "abs(l.x - r.x) + cos(l.y) <= 4": {X: FIVE},
+    "l.x / r.x BETWEEN 0.5D AND 2": {"log_size(l.x) - log_size(r.x)": (-0.693147181, 0.693147181)},
+    "r.n / l.x > 0.25D AND r.n / l.x < 0.5D": {LOGS: (0.693147181, 1.38629436)},
+    "l.x / r.x <= 2": {},  # it may be negative
 }
 
 
@@ -173,6 +177,7 @@ comparisons = st.builds(
 conditions = st.recursive(
     comparisons,
     lambda inner: st.one_of(
+        st.sampled_from(["l.x / nullif(r.y, 0) BETWEEN 0.5D AND 1.5D", "l.n / nullif(r.w, 0) > 0.5D"]),
         st.builds("({}) OR ({})".format, inner, inner),
         st.builds("({}) AND ({})".format, inner, inner),
         st.builds("NOT ({})".format, inner),

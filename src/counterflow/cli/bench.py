@@ -96,6 +96,14 @@ def gate(as_json: Json = False, smoke: Smoke = False) -> None:
     _measure(bench_gate, smoke, as_json, show_gate)
 
 
+@app.command()
+def predicates(as_json: Json = False, smoke: Smoke = False) -> None:
+    """Measure predicates of every kind through cf.window_join at windows of three sizes, and tables beside DuckDB."""
+    from counterflow.lab.bench.predicates import bench_predicates
+
+    _measure(bench_predicates, smoke, as_json, show_predicates)
+
+
 def _measure(
     measure: Callable[[bool, Callable[[str], None]], dict[str, Any]],
     smoke: bool,
@@ -299,3 +307,24 @@ def _shown(value: Any) -> str:
                 return f"{value / size:.3g} {unit}"
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def show_predicates(report: dict[str, Any]) -> None:
+    """Print what each predicate costs, by window, and its finite join beside DuckDB's."""
+    console, rows = Console(), report["results"]
+    table = Table("predicate", "window", "k tuples/s", "candidates a row", "matches a row", box=box.SIMPLE)
+    for row in (row for row in rows if row["case"] == "stream"):
+        table.add_row(
+            row["predicate"],
+            f"{row['window_rows']:,}",
+            f"{row['tuples_per_s'] / 1e3:,.0f}",
+            f"{row['candidates_per_row']:.2f}",
+            f"{row['matches_per_row']:.2f}",
+        )
+    console.print(table)
+    tables = Table("predicate", "system", "s", "CPU s", "pairs", box=box.SIMPLE)
+    for row in (row for row in rows if row["case"] == "finite"):
+        tables.add_row(
+            row["predicate"], row["system"], f"{row['seconds']:.3f}", f"{row['cpu_s']:.3f}", f"{row['pairs']:,}"
+        )
+    console.print(tables)

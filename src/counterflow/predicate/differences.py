@@ -44,7 +44,7 @@ class Inequality:
 
 
 def _number(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else str(float(value))
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.9g}"
 
 
 def as_inequality(conjunct: Expression) -> Inequality | None:

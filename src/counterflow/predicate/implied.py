@@ -13,6 +13,7 @@ expression in its key. Where a NULL inside does not decide (`greatest` skips it)
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -45,23 +46,35 @@ from counterflow.predicate.ranges import (
 from counterflow.predicate.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+LOGARITHM_SIZE = 1024.0  # the same of a logarithm
 COORDINATE_SIZE = 64.0  # what a coordinate's rounding is relative to: angles go round several times
 
+NUMBER = Range(high=sys.float_info.max)  # of what is no NaN
 BOTH_SIDES: frozenset[Side] = frozenset(SIDES)
 Bounds = dict[tuple[Expression, Expression], Inequality]  # by the keys of both sides
+Known = dict[Expression, Range]  # the values that an expression has, where the whole predicate is true
 
 
-def implied_by(conjunct: Expression, numbers: frozenset[Expression] = frozenset()) -> list[Inequality]:
+def implied_by(conjunct: Expression, known: Known | None = None) -> list[Inequality]:
     """Return what bounds a difference wherever the conjunct is true; nothing, if it might end in an error.
 
-    `numbers` are expressions that are no NaN where the whole predicate is true (`numbers_in`).
+    `known` is what all conjuncts together say of an expression (`known_from`).
     """
     if isinstance(conjunct, Call) and conjunct.op == "like":
         return [] if any(map(may_fail, conjunct.args)) else list(_of_pattern(conjunct).values())
-    if may_fail(conjunct):
+    if may_fail(conjunct) and not _fails_by_ratio(conjunct):
         return []
-    found = _Conditions(numbers).of(conjunct)
+    found = _Conditions(known or {}).of(conjunct)
     return [] if found is None else list(found.values())
+
+
+def _fails_by_ratio(conjunct: Expression) -> bool:
+    """Return whether a comparison can only fail by dividing by zero: rows that are zero are looked at in any case."""
+    if not isinstance(conjunct, Call) or conjunct.op not in NEGATED:
+        return False
+    ratios = [arg for arg in conjunct.args if isinstance(arg, Call) and arg.op == "/" and len(sides_of(arg)) == 2]
+    parts = [part for ratio in ratios for part in ratio.args] + [arg for arg in conjunct.args if arg not in ratios]
+    return len(ratios) == 1 and not any(map(may_fail, parts))
 
 
 def may_fail(expression: Expression) -> bool:
@@ -95,15 +108,15 @@ _SAFE = {
 
 @dataclass(frozen=True)
 class _Conditions:
-    """What conditions imply where the whole is true; `numbers` are expressions that are no NaN then."""
+    """What conditions imply where the whole is true; what has an upper end in `known` is no NaN then."""
 
-    numbers: frozenset[Expression]
+    known: Known
 
     def of(self, condition: Expression) -> Bounds | None:
         if not isinstance(condition, Call):
             return {}
         if condition.op == "and":
-            inner = _Conditions(self.numbers | numbers_in(condition.args))
+            inner = _Conditions(_met(self.known, known_from(condition.args)))
             return _all_of(map(inner.of, condition.args))
         if condition.op == "or":
             return _any_of(map(self.of, condition.args))
@@ -135,7 +148,7 @@ class _Conditions:
             return {}
         inner = self
         if not (self.may_be_nan(a) and self.may_be_nan(b)):
-            inner = _Conditions(self.numbers | {a, b})
+            inner = _Conditions(_met(self.known, {a: NUMBER, b: NUMBER}))
         return _all_of([inner.at_most(a, b), inner.at_most(b, a)])
 
     def at_most(self, smaller: Expression, larger: Expression) -> Bounds | None:
@@ -148,21 +161,36 @@ class _Conditions:
         found: Bounds | None = {}
         if not self.may_be_nan(larger):
             if len(sides_of(smaller)) == 2:
-                found = _narrow(smaller, Range(high=_constant_or(larger, range_of(larger).high)))
+                most = Range(high=_constant_or(larger, range_of(larger).high))
+                found = _narrow(smaller, most.met(self.known.get(smaller, ANYTHING)))
             if len(sides_of(larger)) == 2:
-                found = _all_of([found, _narrow(larger, Range(low=_constant_or(smaller, range_of(smaller).low)))])
+                least = Range(low=_constant_or(smaller, range_of(smaller).low))
+                found = _all_of([found, _narrow(larger, least.met(self.known.get(larger, ANYTHING)))])
         if len(sides_of(smaller)) == 2 and len(sides_of(larger)) == 1 and range_of(smaller).low >= 0:
             found = _all_of([found, _within(smaller, larger)])
         return found
 
     def may_be_nan(self, expression: Expression) -> bool:
-        return expression.type.is_float and expression not in self.numbers and number_of(expression) is None
+        is_number = expression in self.known and self.known[expression].high < math.inf
+        return expression.type.is_float and not is_number and number_of(expression) is None
 
 
-def numbers_in(conjuncts: Iterable[Expression]) -> frozenset[Expression]:
-    """Return the expressions that are no NaN where all of the conditions are true: those at most a number."""
-    ordered = [pair for conjunct in conjuncts if isinstance(conjunct, Call) and (pair := _in_order(conjunct))]
-    return frozenset(smaller for smaller, larger in ordered if number_of(larger) is not None)
+def known_from(conjuncts: Iterable[Expression]) -> Known:
+    """Return the values of expressions that conditions compare with numbers, where all of them are true."""
+    known: Known = {}
+    for conjunct in conjuncts:
+        ordered = _in_order(conjunct) if isinstance(conjunct, Call) else None
+        if ordered is not None:
+            smaller, larger = ordered
+            if (most := constant_of(larger)) is not None:
+                known = _met(known, {smaller: Range(high=float(most))})
+            elif (least := constant_of(smaller)) is not None:
+                known = _met(known, {larger: Range(low=float(least))})
+    return known
+
+
+def _met(a: Known, b: Known) -> Known:
+    return {**a, **{key: a.get(key, ANYTHING).met(values) for key, values in b.items()}}
 
 
 def _in_order(comparison: Call) -> tuple[Expression, Expression] | None:
@@ -254,7 +282,19 @@ def _product(call: Call, values: Range) -> Bounds | None:
 
 def _quotient(call: Call, values: Range) -> Bounds | None:
     a, b = call.args
+    if values.low > 0 and [len(sides_of(e)) for e in (a, b)] == [1, 1] and call.type.is_float:
+        return _ratio(a, b, values)
     return _narrow(a, values.times(range_of(b)))
+
+
+def _ratio(a: Expression, b: Expression, values: Range) -> Bounds:
+    """Return the band of the logarithms: a ratio above zero is between numbers of one sign. Zero says nothing."""
+    low, high = (end if math.isinf(end) else math.log(end) for end in (values.low, values.high))
+    logs = [Call("log_size", (_as_double(e),), DOUBLE) for e in (a, b)]
+    if sides_of(a) == {"right"}:
+        logs, low, high = logs[::-1], -high, -low
+    bounds = exact_bound(low), exact_bound(high)
+    return {(logs[0], logs[1]): Inequality(logs[0], logs[1], *bounds, "double", LOGARITHM_SIZE, BOTH_SIDES)}
 
 
 def _power(call: Call, values: Range) -> Bounds | None:

@@ -9,7 +9,6 @@ from fractions import Fraction
 
 from counterflow.predicate.casts import never_fails
 from counterflow.predicate.expression import Call, Column, Expression, Literal
-from counterflow.predicate.types import integer_range
 
 ROUNDING, FLOAT_ROUNDING = 2.0**-40, 2.0**-18  # relative, of all that happens in one operation
 TINY, FLOAT_TINY = 1e-300, 1e-37  # absolute, for what is below the least number with all its digits
@@ -112,11 +111,8 @@ def range_of(expression: Expression) -> Range:
     if isinstance(expression, Literal):
         value = number_of(expression)
         return ANYTHING if value is None else Range(value, value).widened()
-    if isinstance(expression, Column):
-        if not expression.type.is_integer:
-            return ANYTHING
-        low, high = integer_range(expression.type)
-        return Range(float(low), float(high)).widened()
+    if isinstance(expression, Column):  # the limits of its type would be bounds that nothing is beyond
+        return ANYTHING
     found = _range_of_call(expression)
     return found.rounded(expression) if found.bounds else found
 

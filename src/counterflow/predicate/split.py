@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from counterflow.predicate.differences import Inequality, as_inequality, merge
 from counterflow.predicate.expression import Call, Expression, Literal, Side, conjuncts_of, sides_of
-from counterflow.predicate.implied import implied_by, numbers_in
+from counterflow.predicate.implied import implied_by, known_from
 from counterflow.predicate.overlaps import overlaps_in
 from counterflow.predicate.types import BOOLEAN
 
@@ -53,6 +53,7 @@ class Split:
     right_filters: list[Expression] = field(default_factory=list)
     residual: list[Expression] = field(default_factory=list)
     alternatives: list[Alternative] = field(default_factory=list)  # of an OR, where nothing else finds candidates
+    uses: list[tuple[Expression, list[Equality | Inequality]]] = field(default_factory=list)  # of each conjunct
 
     def filters(self, side: Side) -> list[Expression]:
         return self.left_filters if side == "left" else self.right_filters
@@ -75,20 +76,24 @@ class Split:
 def split(predicate: Expression) -> Split:
     """Return a predicate taken apart."""
     result, conjuncts = Split(), conjuncts_of(predicate)
-    numbers = numbers_in(conjuncts)
+    known = known_from(conjuncts)
     for conjunct in conjuncts:
-        sides = sides_of(conjunct)
+        sides, used = sides_of(conjunct), list[Equality | Inequality]()
+        result.uses.append((conjunct, used))
         if sides == {"left"}:
             result.left_filters.append(conjunct)
         elif sides == {"right"}:
             result.right_filters.append(conjunct)
         elif equality := _as_equality(conjunct):
             result.equalities.append(equality)
+            used.append(equality)
         elif inequality := as_inequality(conjunct):
             _add(result.inequalities, inequality)
+            used.append(inequality)
         else:
             result.residual.append(conjunct)
-            for implied in implied_by(conjunct, numbers):
+            used += (found := implied_by(conjunct, known))
+            for implied in found:
                 _add(result.implied, implied)
     if not result.narrows:
         result.alternatives.extend(_alternatives(conjuncts))
@@ -99,15 +104,17 @@ def _alternatives(conjuncts: list[Expression]) -> list[Alternative]:
     """Return the alternatives of the first OR of which each has an index of its own; none, if there is no such OR."""
     for conjunct in conjuncts:
         rest, found, before = [c for c in conjuncts if c is not conjunct], list[Alternative](), list[Expression]()
-        for operand in _operands(conjunct):
+        operands = _operands(conjunct)
+        if not 1 < len(operands) <= ALTERNATIVES_MAX:
+            continue
+        for operand in operands:
             predicate = Call("and", (*rest, operand, *before), BOOLEAN)
             found.append(Alternative(predicate, split(predicate)))
             if not found[-1].parts.narrows:
                 break
             before.append(Call("not", (Call("<=>", (operand, Literal(True, BOOLEAN)), BOOLEAN),), BOOLEAN))
         else:
-            if 1 < len(found) <= ALTERNATIVES_MAX:
-                return found
+            return found
     return []
 
 

@@ -7,6 +7,7 @@ show that it cannot overflow, and on Python integers otherwise.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,8 +23,9 @@ from counterflow.predicate.arithmetic import arithmetic, division_by_zero
 from counterflow.predicate.casts import cast_value
 from counterflow.predicate.conditions import Condition
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
-from counterflow.predicate.functions import FUNCTIONS, call_function
+from counterflow.predicate.functions import FUNCTIONS, TEXT_MAX, call_function
 from counterflow.predicate.great_circle import ANGLE_MAX, AXES
+from counterflow.predicate.ranges import number_of, without_casts
 from counterflow.predicate.types import BOOLEAN, SqlType, integer_range
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
 from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_python, literal, to_python
@@ -84,7 +86,8 @@ def evaluate(expression: Expression, frame: Frame) -> Vector:
     special = _SPECIAL.get(expression.op)
     if special is not None:
         return special(expression, frame)
-    args = [evaluate(arg, frame) for arg in expression.args]
+    limit = _distance_limit(expression)
+    args = [evaluate(arg, frame) if limit is None else _distance(arg, frame, limit) for arg in expression.args]
     if expression.op in COMPARISONS:
         return _null_if_any_null(BOOLEAN, compare(expression.op, args[0], args[1]), args)
     if expression.op in ("cast", "try_cast"):
@@ -95,6 +98,23 @@ def evaluate(expression: Expression, frame: Frame) -> Vector:
     if expression.op in FUNCTIONS:
         return _elementwise(expression.type, partial(call_function, expression.op), args)
     return _arithmetic(expression, args)
+
+
+def _distance_limit(call: Call) -> int | None:
+    """Return beyond what all edit distances are alike for a comparison with a constant; None if it is none of that."""
+    numbers = [number_of(without_casts(arg)) for arg in call.args] if call.op in COMPARISONS else []
+    known = [number for number in numbers if number is not None]
+    if len(known) != 1 or not any(isinstance(arg, Call) and arg.op == "levenshtein" for arg in call.args):
+        return None
+    return int(min(max(known[0], 0), TEXT_MAX)) + 1
+
+
+def _distance(arg: Expression, frame: Frame, limit: int) -> Vector:
+    """Return one operand of such a comparison: the edit distance as far as the limit."""
+    if not (isinstance(arg, Call) and arg.op == "levenshtein"):
+        return evaluate(arg, frame)
+    texts = [evaluate(text, frame) for text in arg.args]
+    return _null_if_any_null(arg.type, _levenshtein(texts[0].values, texts[1].values, limit), texts)
 
 
 def _null_if_any_null(type_: SqlType, values: Array, args: list[Vector]) -> Vector:
@@ -396,6 +416,12 @@ def _coordinate(axis: str) -> Callable[[Array, Array], Array]:
     return coordinate
 
 
+def _log_size(x: Array) -> Array:
+    """Return the logarithms of numbers without their signs; NaN of zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(x == 0, np.nan, np.log(np.abs(x)))
+
+
 def _text_places(texts: Array, fill: bytes) -> Array:
     """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
     return np.fromiter((_text_place(text, fill) for text in texts), np.int64, len(texts))
@@ -419,6 +445,24 @@ def _like_prefix(pattern: str | None, escape: str | None) -> str:
     return re.split("[%_]", pattern, maxsplit=1)[0]
 
 
+def _by_text(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
+    """Return a function of texts, called for all of them without a Python function in between."""
+
+    def call(*texts: Array) -> Array:
+        texts = tuple(np.broadcast_arrays(*texts)) if len({len(t) for t in texts}) > 1 else texts
+        return np.fromiter(map(function, *texts), dtype, len(texts[0]))
+
+    return call
+
+
+def _levenshtein(a: Array, b: Array, limit: int = TEXT_MAX) -> Array:
+    from counterflow.windows.compiled.forking import compiled_module
+
+    a, b = np.broadcast_arrays(a, b)
+    found: Array = compiled_module("texts").levenshtein(a, b, np.ones(len(a), bool), limit)
+    return found
+
+
 # Only operations that IEEE 754 defines to the last bit: the others must not differ from the oracle's libm.
 _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "abs": _absolute,
@@ -429,8 +473,16 @@ _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "radians": lambda x: x * (math.pi / 180.0),
     "degrees": lambda x: x * (180.0 / math.pi),
     "hypot": _hypot,
+    "startswith": _by_text(str.startswith, bool),
+    "endswith": _by_text(str.endswith, bool),
+    "contains": _by_text(operator.contains, bool),
+    "length": _by_text(len, np.int64),
+    "upper": _by_text(str.upper, object),
+    "lower": _by_text(str.lower, object),
+    "levenshtein": _levenshtein,
     # what only keys use, which need not be exact
     **{axis: _coordinate(axis) for axis in AXES},
+    "log_size": _log_size,
     "text_place": partial(_text_places, fill=b"\0"),
     "text_place_last": partial(_text_places, fill=b"\xff"),
     "like_prefix": _like_prefixes,

@@ -41,6 +41,7 @@ from counterflow.spec.join_spec import JoinSpec
 
 CLOSE_SECONDS = 1.0  # how long threads are waited for
 COLLECT_SECONDS = 0.05
+AHEAD_BUFFERS = 4  # how many times `buffer_rows` results are made ahead: one for each buffer on their way, and new rows
 AHEAD_SECONDS = 0.01  # how long a push that finds no room waits for results, before it looks again
 CLOSED = "the join was closed: write a checkpoint before that"
 Plan = Callable[[pa.Schema, pa.Schema], JoinSpec]
@@ -77,7 +78,7 @@ class StreamJoin:
         self._taken: Iterator[StreamItem | None] | None = None
         self._found: deque[Found] = deque()  # collected, and not yet made into results
         found = None if folder is None else folder.found
-        self._ahead = ResultsAhead(() if found is None else found.pending)
+        self._ahead = ResultsAhead(AHEAD_BUFFERS * engine.buffer_rows, () if found is None else found.pending)
         self._snapshot: Snapshot | None = None  # the last one, and the results' part of that checkpoint
         self._saved: tuple[tuple[SavedSide, SavedSide], int]
         self._deadline: float | None = None  # of the call that waits for a result
@@ -225,7 +226,7 @@ class StreamJoin:
         self._taker = threading.get_ident()
         self._deadline = None if timeout is None else time.monotonic() + timeout
         if self._ahead:
-            return self._ahead.take(self.engine.buffer_rows)
+            return self._ahead.take()
         self.intake.consumer_comes()
         try:
             for item in self._running():
@@ -249,7 +250,7 @@ class StreamJoin:
 
         An error is kept for whoever asks for results.
         """
-        if self._ahead.rows >= self.engine.buffer_rows:
+        if self._ahead.full:
             time.sleep(AHEAD_SECONDS)
             return False
         made, self._deadline = len(self._ahead), time.monotonic() + AHEAD_SECONDS

@@ -11,9 +11,15 @@ from counterflow.engines.local.output.shedding import StreamItem
 
 
 class ResultsAhead:
-    """Items in their order, and errors among them. Small batches that have piled up are handed out as one."""
+    """Items in their order, and errors among them. Batches that have piled up are handed out as one.
 
-    def __init__(self, pending: Iterable[StreamItem] = ()) -> None:
+    At most `rows_max` rows are made ahead. That is as much as a join has under way beside them (rows that wait, steps,
+    pairs), and more rows pushed since: so a program with one thread that polls once for each of its buffers' rows
+    never gets stuck, whenever its polls find little because the driver was busy.
+    """
+
+    def __init__(self, rows_max: int, pending: Iterable[StreamItem] = ()) -> None:
+        self.rows_max = rows_max
         self._items: deque[StreamItem | BaseException] = deque(pending)
 
     def __len__(self) -> int:
@@ -31,20 +37,19 @@ class ResultsAhead:
     def rows(self) -> int:
         return sum(batch.num_rows for batch in self.batches)
 
-    def take(self, rows_enough: int) -> StreamItem:
-        """Return the next item, or raise it if it is an error.
+    @property
+    def full(self) -> bool:
+        return self.rows >= self.rows_max
 
-        A batch comes with those that follow it, until there are `rows_enough` rows: who takes some now and then
-        takes at least as fast as rows are made ahead.
-        """
+    def take(self) -> StreamItem:
+        """Return the next item, a batch with all batches that follow it at once; raise it if it is an error."""
         item = self._items.popleft()
         if isinstance(item, BaseException):
             raise item
         if not isinstance(item, pa.RecordBatch):
             return item
-        batches, rows = [item], item.num_rows
-        while rows < rows_enough and self._items and isinstance(following := self._items[0], pa.RecordBatch):
+        batches = [item]
+        while self._items and isinstance(following := self._items[0], pa.RecordBatch):
             batches.append(following)
-            rows += following.num_rows
             self._items.popleft()
         return item if len(batches) == 1 else pa.concat_batches(batches)

@@ -373,7 +373,7 @@ CLI: dict[str, tuple[list[str], list[str]]] = {
     "plan --smoke": ([], ["--smoke"]),
     "plan --json": ([], ["--json"]),
     **{f"bench {name} --{flag}": ([], [f"--{flag}"]) for flag in ("json", "smoke")
-       for name in ("kernels", "spark", "local", "streams", "gate")},
+       for name in ("kernels", "spark", "local", "streams", "gate", "predicates")},
     "bench local --algorithm": ([], ["--algorithm=llhj"]),
     "bench local --workers": ([], ["--workers=7"]),
     "bench local --batch-rows": ([], ["--batch-rows=7"]),
@@ -406,7 +406,7 @@ def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
     from counterflow.cli import demo, reproduce
     from counterflow.cli import output_files as files
-    from counterflow.lab.bench import gate, kernels, plan_calibration, plan_verification
+    from counterflow.lab.bench import gate, kernels, plan_calibration, plan_verification, predicates
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
     from counterflow.lab.bench import public_streams as streamed
@@ -428,7 +428,7 @@ def calls(monkeypatch) -> list[Any]:
               "ratios": {}}  # fmt: skip
     for module, name in [
         (chosen, "bench_chosen"), (kernels, "bench_kernels"), (local, "bench_local"), (spark, "bench_spark"),
-        (streamed, "bench_streams"), (gate, "bench_gate"),
+        (streamed, "bench_streams"), (gate, "bench_gate"), (predicates, "bench_predicates"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, stand_in(name, report))
     points = Point(1000, 1e9, 2e9), Point(100_000, 1e9, 2e9)

@@ -291,7 +291,7 @@ def test_split(where):
         ("l.x = r.x AND l.k < r.k", "hash on l.x"),
         ("l.k < r.k AND abs(l.x - r.x) <= 3", "band on l.x"),
         ("l.k < r.k", "range on l.k"),
-        ("l.x <= r.x + r.k AND r.x <= l.x + l.k", "range on l.x"),
+        ("l.x <= r.x + r.k AND r.x <= l.x + l.k", "overlap on l.x to (l.x + l.k)"),
         ("l.x <> r.x", "scan"),
     ],
 )

@@ -14,6 +14,7 @@ from counterflow.predicate.differences import Inequality, as_inequality, merge
 from counterflow.predicate.expression import Call, Expression, Literal, Side, conjuncts_of, sides_of
 from counterflow.predicate.implied import implied_by, known_from
 from counterflow.predicate.overlaps import overlaps_in
+from counterflow.predicate.similarity import Similarity, similarity_of
 from counterflow.predicate.types import BOOLEAN
 
 ALTERNATIVES_MAX = 8  # indexes over one window
@@ -52,6 +53,7 @@ class Split:
     left_filters: list[Expression] = field(default_factory=list)
     right_filters: list[Expression] = field(default_factory=list)
     residual: list[Expression] = field(default_factory=list)
+    similarities: list[Similarity] = field(default_factory=list)  # of texts, in the residual
     alternatives: list[Alternative] = field(default_factory=list)  # of an OR, where nothing else finds candidates
     uses: list[tuple[Expression, list[Equality | Inequality]]] = field(default_factory=list)  # of each conjunct
 
@@ -92,6 +94,8 @@ def split(predicate: Expression) -> Split:
             used.append(inequality)
         else:
             result.residual.append(conjunct)
+            if similarity := similarity_of(conjunct):
+                result.similarities.append(similarity)
             used += (found := implied_by(conjunct, known))
             for implied in found:
                 _add(result.implied, implied)

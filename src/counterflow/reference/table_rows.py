@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from counterflow.predicate.expression import columns_of
 from counterflow.predicate.types import ARRAY, from_arrow
 from counterflow.reference.join import Tuple, window_join
 from counterflow.spec.join_spec import JoinSpec, SideSpec
-from counterflow.windows.vectors import arrays_of
 
 Position = int | None
 
@@ -41,9 +42,8 @@ def row_values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_dictionary(type_):
         return row_values(column.cast(type_.value_type))
     if from_arrow(type_) == ARRAY:
-        chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        known = chunk.is_valid().to_pylist()
-        return [values if ok else None for values, ok in zip(arrays_of(chunk), known, strict=True)]
+        element = type_.value_type.to_pandas_dtype()
+        return [None if values is None else _array(values, element) for values in column.to_pylist()]
     if pa.types.is_timestamp(type_):
         return column.cast(pa.timestamp("us", type_.tz)).cast(pa.int64()).to_pylist()
     if pa.types.is_duration(type_):
@@ -53,3 +53,10 @@ def row_values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_uint64(type_):
         return column.cast(pa.decimal128(20, 0)).to_pylist()
     return column.to_pylist()
+
+
+def _array(values: list[Any], element: Any) -> np.ndarray:
+    """Return a list of numbers as Python functions see it; a NULL among them is NaN."""
+    if None in values:
+        return np.array([math.nan if value is None else value for value in values])
+    return np.array(values, element)

@@ -17,6 +17,7 @@ import numpy as np
 from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Expression, Side, opposite
 from counterflow.predicate.overlaps import Overlap, overlaps_in
+from counterflow.predicate.similarity import Similarity
 from counterflow.predicate.split import Equality, Split
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import as_float, computed, equality_hashes, key_bounds
@@ -52,6 +53,7 @@ class AccessPath:
     overlaps: tuple[Overlap, ...] = ()
     inequalities: tuple[Inequality, ...] = ()  # all that bound a key, the bands among them
     ways: tuple[Way, ...] = ()  # where nothing else finds candidates: one index for each alternative
+    similar: Similarity | None = None  # texts that are found by their pieces; others take their length, a band
 
     @property
     def has_index(self) -> bool:
@@ -61,7 +63,8 @@ class AccessPath:
     @cached_property
     def keyed_by(self) -> tuple[object, ...]:
         """What rows are keyed by: where it is equal for both sides, so are a batch's keys."""
-        return self.equalities, self.bands, self.overlaps, tuple(way.path.keyed_by for way in self.ways)
+        texts = self.similar and (self.similar, self.stored)  # stored ones are cut otherwise than those looked for
+        return self.equalities, self.bands, self.overlaps, texts, tuple(way.path.keyed_by for way in self.ways)
 
     @property
     def narrows(self) -> bool:
@@ -77,6 +80,8 @@ class AccessPath:
     def name(self) -> str:
         if self.ways:
             return "; or ".join(way.path.name for way in self.ways)
+        if self.similar:
+            return f"pieces of {self.similar.key(self.stored)}"
         parts = []
         if self.equalities:
             parts.append(f"hash on {', '.join(str(e.key(self.stored)) for e in self.equalities)}")
@@ -205,8 +210,18 @@ def choose_path(split: Split, stored: Side) -> AccessPath:
     overlaps = overlaps_in([bound for bound in split.bounds if not bound.is_band])
     overlaps = overlaps[: max(WITH_OVERLAPS_MAX - len(bands), 0)]
     ways = [Way(choose_path(alternative.parts, stored), alternative.predicate) for alternative in split.alternatives]
-    chosen = tuple(bands[:DIMENSIONS_MAX])
-    return AccessPath(stored, tuple(split.equalities), chosen, tuple(overlaps), tuple(split.bounds), tuple(ways))
+    # Each similarity implies a band of lengths; anything else that there is finds rows with less effort.
+    alone = not split.equalities and len(bands) <= len(split.similarities)
+    similar = min(split.similarities, key=lambda one: one.edits, default=None) if alone else None
+    return AccessPath(
+        stored,
+        tuple(split.equalities),
+        tuple(bands[:DIMENSIONS_MAX]),
+        tuple(overlaps),
+        tuple(split.bounds),
+        tuple(ways),
+        similar,
+    )
 
 
 def _bound_count(inequalities: Sequence[Inequality]) -> int:

@@ -22,7 +22,7 @@ from counterflow.errors import EvaluationError
 from counterflow.predicate.arithmetic import arithmetic, division_by_zero
 from counterflow.predicate.casts import cast_value
 from counterflow.predicate.conditions import Condition
-from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
+from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side, columns_of
 from counterflow.predicate.functions import FUNCTIONS, TEXT_MAX, call_function
 from counterflow.predicate.great_circle import ANGLE_MAX, AXES
 from counterflow.predicate.ranges import number_of, without_casts
@@ -76,6 +76,13 @@ def calls_python(expression: Expression) -> bool:
     by_row = isinstance(expression, Condition)
     by_row |= expression.op in FUNCTIONS and expression.op not in _FAST_FUNCTIONS
     return by_row or any(map(calls_python, expression.args))
+
+
+def candidate_cost(predicate: Expression) -> int:
+    """Return how many comparisons of numbers take as long as a predicate on one candidate, about."""
+    if calls_python(predicate):
+        return 64
+    return 16 if any(column.type.name in ("STRING", "BINARY") for column in columns_of(predicate)) else 1
 
 
 def evaluate(expression: Expression, frame: Frame) -> Vector:

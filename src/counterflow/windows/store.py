@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,14 +29,14 @@ from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
 from counterflow.windows.compiled.compiled_window import CompiledWindow, Task
 from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
-from counterflow.windows.evaluate import Columns, calls_python, matches, one_sided
+from counterflow.windows.evaluate import Columns, candidate_cost, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
 from counterflow.windows.vectors import Array, contiguous, from_arrow_column
 
 CANDIDATE_ROWS_MAX = 1 << 18  # candidate pairs checked at once: bounds the memory of a probe
 COMPILE_AFTER = 50_000  # rows appended and probed: numpy needs about as long for them as compiling takes
 COMPILE_AFTER_CANDIDATES = 1 << 26
-PYTHON_COST = 64  # vectorised candidates that take as long as one that Python looks at
+CANDIDATES_AT_ONCE = 1 << 24  # that numpy looks at before it is asked whether it is compiled
 SCANNED_MEANWHILE = 512  # rows that a compiled scan looks at while numpy checks one candidate
 UNSELECTIVE_MAX = 8
 
@@ -117,7 +118,7 @@ class WindowStore:
         self._nulls = False  # any seen, on either side
         self.looked_at: Counter[str] = Counter()  # candidates, by what found them
         self._work = self._candidates = 0
-        self._candidate_cost = PYTHON_COST if calls_python(predicate) else 1
+        self._candidate_cost = candidate_cost(predicate)
         self._runs: SortedRuns | None = SortedRuns(self.path)
         self._unselective = 0  # batches in which the sorted runs helped no probe
         self._stopped = False
@@ -219,33 +220,38 @@ class WindowStore:
             return
         self._work += len(probing)
         self._nulls |= probing.has_nulls
-        if self._should_compile():
-            self._compile(probing)
-        oldest, newest = self._range(probing)
-        with self._fallback():
-            if self._compiled is not None:
-                keyed = self._keyed(probing)
-                if self._compiled.misjudges(keyed):
-                    self._compile(probing)
-                scanned, candidates = self._selective(probing, oldest, newest)
-                for p, rows in candidates:
-                    if self._stopped:
-                        return
-                    self.looked_at[self.path.name] += len(p)
-                    yield from self._checked(probing, p, rows, unsure=True)
-                for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
-                    if self._stopped:
-                        return
-                    p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
-                    self._count(task)
-                    yield from self._checked(probing, p, rows, task.unsure, task.window.predicate)
-                return
-        for p, rows in self._numpy_candidates(probing, oldest, newest):
+        begin = 0
+        while begin < len(probing):
+            rest = probing.take(slice(begin, None)) if begin else probing
+            if self._should_compile():
+                self._compile(rest)
+            with self._fallback():
+                if self._compiled is not None:
+                    for p, rows in self._compiled_pairs(rest):
+                        yield p + begin if begin else p, rows
+                    return
+            begin += yield from self._numpy_pairs(rest, begin)
             if self._stopped:
                 return
-            self._candidates += len(p) * self._candidate_cost
-            self.looked_at["numpy"] += len(p)
+
+    def _compiled_pairs(self, probing: Batch) -> Iterator[tuple[Array, Array]]:
+        assert self._compiled is not None
+        oldest, newest = self._range(probing)
+        keyed = self._keyed(probing)
+        if self._compiled.misjudges(keyed):
+            self._compile(probing)
+        scanned, candidates = self._selective(probing, oldest, newest)
+        for p, rows in candidates:
+            if self._stopped:
+                return
+            self.looked_at[self.path.name] += len(p)
             yield from self._checked(probing, p, rows, unsure=True)
+        for task in self._compiled.probe(keyed, probing.columns, oldest, newest, scanned):
+            if self._stopped:
+                return
+            p, rows = (a[: task.pairs.count] for a in (task.pairs.probes, task.pairs.rows))
+            self._count(task)
+            yield from self._checked(probing, p, rows, task.unsure, task.window.predicate)
 
     def _count(self, task: Task) -> None:
         """Count what a task looked at since it was counted last."""
@@ -336,6 +342,9 @@ class WindowStore:
     def _new_window(self) -> CompiledWindow | CompiledAlternatives:
         if self.path.ways and self.access in ("auto", "index"):
             return CompiledAlternatives(self.ring, self.path.ways, self._nulls, self.threads)
+        if self.path.similar and self.access in ("auto", "index"):
+            module = compiled_module("similar_texts")
+            return module.SimilarTexts(self.ring, self.path, self.predicate, self._nulls, self.threads)
         return CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
 
     def _fallback(self) -> _Fallback:
@@ -343,17 +352,33 @@ class WindowStore:
 
     # --- numpy
 
-    def _numpy_candidates(self, probing: Batch, oldest: Array, newest: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield candidates as (probing row, stored row), each probe's by the access that promises fewer of them."""
+    def _numpy_pairs(self, probing: Batch, begin: int) -> Generator[tuple[Array, Array], None, int]:
+        """Yield the pairs of the first probes, numbered from `begin` on, and return how many probes these were.
+
+        They are as many as have not too many candidates: then it is asked again whether it is compiled.
+        """
+        oldest, newest = self._range(probing)
         end = np.maximum(newest + 1, oldest)
         ranges = self._sorted_ranges(probing)
-        if ranges is None:
-            yield from _expand(np.arange(len(probing)), oldest, end)
-            return
-        indexed = _total(ranges) < end - oldest
-        plain = np.flatnonzero(~indexed)
-        yield from _expand(plain, oldest[plain], end[plain])
-        yield from _sorted_candidates(ranges, np.flatnonzero(indexed), oldest, end)
+        counts, indexed = end - oldest, np.zeros(len(probing), bool)
+        if ranges is not None:
+            found = _total(ranges)
+            indexed = found < counts
+            counts = np.where(indexed, found, counts)
+        most = CANDIDATES_AT_ONCE // self._candidate_cost
+        n = max(int(np.searchsorted(np.cumsum(counts), most, "right")), 1)
+        plain, indexed = np.flatnonzero(~indexed[:n]), np.flatnonzero(indexed[:n])
+        parts = [_expand(plain, oldest[plain], end[plain])]
+        if ranges is not None:
+            parts.append(_sorted_candidates(ranges, indexed, oldest, end))
+        for p, rows in chain(*parts):
+            if self._stopped:
+                break
+            self._candidates += len(p) * self._candidate_cost
+            self.looked_at["numpy"] += len(p)
+            for hits, ids in self._checked(probing, p, rows, unsure=True):
+                yield hits + begin if begin else hits, ids
+        return min(n, len(probing))
 
     def _sorted_ranges(self, probing: Batch) -> list[tuple[SortedIndex, Array, Array]] | None:
         """Bring the sorted runs up to date, and return where each probe's candidates are; None if they do not tell."""

@@ -37,7 +37,15 @@ from counterflow.windows.compiled.predicate_source import NotCompilable
 EXIT_SECONDS = 10.0  # how long the end of the program waits for a kernel that is being compiled in this process
 CHILD_SECONDS = 120.0  # how long the child may take; some seconds are usual
 NICENESS = 5  # the child's: the join comes first
-BESIDE = ("arrivals", "few", "merging", "ordering", "picking", "texts")  # modules here that compiled joins call, too
+BESIDE = (
+    "arrivals",
+    "few",
+    "merging",
+    "ordering",
+    "picking",
+    "similar_texts",
+    "texts",
+)  # modules here that compiled joins call, too
 NEEDED = {"index": ("index", "scan"), "scan": ("scan",), "prefilter": ("prefilter",)}  # what a search may call
 FOR_FEW = {"index": ("indexed",)}  # what `few_rows` calls: it is made last, and not waited for
 READY = b"ready\n"  # what the child says when that is all it has to make
@@ -225,7 +233,7 @@ def kernels_of(
         if path.ways and access in ("auto", "index"):
             if needed is not FOR_FEW:
                 found += [CompiledPredicate(way.path, way.predicate, "index", nullable) for way in path.ways]
-        else:
+        elif not (path.similar and access in ("auto", "index")):  # texts are searched by code that is always the same
             found.append(CompiledPredicate(path, predicate, access, nullable))
     return [(one.kernels, name) for one in found for name in needed.get(one.access, ())]
 

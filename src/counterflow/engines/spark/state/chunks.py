@@ -61,7 +61,7 @@ def in_one_order(side: SideSpec, table: pa.Table) -> pa.Table:
     order = np.lexsort(keys[::-1])
     alike = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
     if alike.any():
-        keys += [key for column in table.columns if (key := _hidden_order(column)) is not None]
+        keys += [key for column in table.columns for key in _hidden_order(column)]
         order = np.lexsort(keys[::-1])
     return table.take(pa.array(order))
 
@@ -72,14 +72,14 @@ def merged(tables: list[pa.Table]) -> pa.Table:
     return table.take(pa.array(np.arange(len(table))))
 
 
-def _hidden_order(column: pa.ChunkedArray) -> Array | None:
-    """Return sort keys for what a row's hash may not see; None if it sees all of the column."""
+def _hidden_order(column: pa.ChunkedArray) -> list[Array]:
+    """Return sort keys for what a row's hash may not see; none if it sees all of the column."""
     if pa.types.is_floating(column.type):
         values = column.fill_null(0).to_numpy()
-        return values.view(f"i{values.itemsize}")
+        return [column.is_null().to_numpy(), values.view(f"i{values.itemsize}")]
     if pa.types.is_nested(column.type):
-        return np.unique([repr(value) for value in column.to_pylist()], return_inverse=True)[1]
-    return None
+        return [np.unique([repr(value) for value in column.to_pylist()], return_inverse=True)[1]]
+    return []
 
 
 def new_chunk(side: SideSpec, table: pa.Table, batch: int = 0, position: int = 0) -> tuple[ChunkEntry, bytes]:

@@ -10,6 +10,8 @@ edits can move them (`LookUps`; Pass-Join's partitions, but with several pieces 
 
 Rows with the same hash are chained, the newest first: so a walk ends at the first one that has expired, and nothing
 has to be done to forget it. Entries are numbered, and their numbers compared in 32 bits.
+
+Importing this module compiles it, or loads it from the cache.
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from numba import int32, int64, uint32, uint64
 
-from counterflow.jit import compiled, inlined
+from counterflow.jit import OPTIONS, inlined, njit
 from counterflow.predicate.expression import Expression, Side
 from counterflow.windows.access import AccessPath
-from counterflow.windows.compiled import forking  # noqa: F401  from here on forks wait for the compiler
-from counterflow.windows.compiled.intrinsics import prefetch
+from counterflow.windows.compiled import intrinsics
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.compiled.texts import letters
 from counterflow.windows.evaluate import Columns
@@ -41,6 +43,7 @@ ENTRY_BITS = 4  # of an entry's number: which of its row's it is
 ENTRY_MASK = (1 << ENTRY_BITS) - 1
 FEW = 32  # rows among which a row is looked for before it is noted again
 TABLE_COLUMNS = 2  # of `LookUps.table`, before the pieces' moves
+prefetch: Any = intrinsics.prefetch
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def begun(choice, length):  # type: ignore[no-untyped-def]
     return uint64(length) * uint64(0xA0761D6478BD642F) + uint64(choice)
 
 
-@compiled
+@njit("void(uint32[::1], int64[::1], uint64[::1])", **OPTIONS)
 def hash_prefixes(texts: Array, begins: Array, out: Array) -> None:
     """Write the hash of each text's first letters: none, one, ...; so each text has a place more than letters."""
     for row in range(len(begins) - 1):
@@ -112,7 +115,11 @@ def cut(bounds, at, length, pieces):  # type: ignore[no-untyped-def]
         bounds[at + k] = k * length // pieces
 
 
-@compiled
+@njit(
+    "void(uint64[::1], int64[::1], uint64[::1], boolean[::1], int64, int64[:, ::1], int64, int64, uint32[::1], "
+    "uint32[::1], uint32[::1], int64[::1])",
+    **OPTIONS,
+)
 def append(
     prefixes: Array, begins: Array, powers: Array, usable: Array, pieces: int, choices: Array, capacity: int,
     next_row: int, heads: Array, tags: Array, older: Array, bounds: Array,
@@ -137,7 +144,12 @@ def append(
             heads[bucket] = uint32(((next_row + row) << ENTRY_BITS) + c)
 
 
-@compiled
+@njit(
+    "void(int64, uint64[::1], int64[::1], uint64[::1], boolean[::1], int64, int64, int64[:, ::1], int64[:, ::1], "
+    "int64, int64, int64[::1], int64[::1], uint32[::1], uint32[::1], uint32[::1], int64[::1], uint64[::1], "
+    "int64[::1], int64[::1], int64[::1])",
+    **OPTIONS,
+)
 def probe(
     begin: int, prefixes: Array, begins: Array, powers: Array, usable: Array, edits: int, pieces: int, choices: Array,
     table: Array, capacity: int, first_row: int, oldest: Array, newest: Array, heads: Array, tags: Array,
@@ -189,7 +201,7 @@ def probe(
                     for e in range(max(before, found - FEW), found):
                         fresh &= out_row[e] != row
                     out_probe[found], out_row[found] = p, row
-                    found += int64(fresh)
+                    found += int(fresh)
                 following = int32(older[slot] - first_entry)
                 ahead = following if following < ahead else int32(-1)  # only a number of long ago is not smaller
     status[0], status[1] = found, len(begins) - 1

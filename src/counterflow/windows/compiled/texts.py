@@ -1,6 +1,7 @@
 """Texts on candidates: their letters side by side in one array, and a distance that stops when it is too large.
 
 The edit distance is computed row by row of its table, as far from the diagonal as the limit goes (Ukkonen's band).
+Importing this module compiles it, or loads it from the cache.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from counterflow.jit import compiled
+from counterflow.jit import OPTIONS, njit
 
 Array = np.ndarray[Any, Any]
 
 
-@compiled
+@njit("void(uint32[::1], int64[::1], uint32[::1], int64[::1], boolean[::1], int64, int64[::1], int64[::1])", **OPTIONS)
 def distances(
     a: Array, a_begins: Array, b: Array, b_begins: Array, valid: Array, limit: int, row: Array, out: Array
 ) -> None:
@@ -56,7 +57,7 @@ def letters(texts: Array) -> tuple[Array, Array]:
     begins = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=begins[1:])
     data = "".join(texts).encode("utf-32-le", "surrogatepass")
-    return np.frombuffer(data, np.uint32), begins
+    return np.array(np.frombuffer(data, np.uint32)), begins  # numba tells apart what may not be written to
 
 
 def levenshtein(a: Array, b: Array, valid: Array, limit: int) -> Array:

@@ -174,7 +174,7 @@ def probe(
             for j in range(choices.shape[1]):
                 piece = (longer + edits) * (pieces + 1) + choices[c, j]
                 size, place = bounds[piece + 1] - bounds[piece], bounds[piece] + table[t, TABLE_COLUMNS + j]
-                fits = fits and 0 <= place and place + size <= given
+                fits = fits and place >= 0 and place + size <= given
                 if fits:
                     hashed = with_piece(hashed, prefixes, powers, first + place, size)
             if fits:

@@ -32,12 +32,14 @@ from counterflow.windows.store import Batch, WindowStore, predicate_columns
 from counterflow.windows.vectors import Array
 
 SETTLED_S = 0.05
+LONG_S = 10.0  # DuckDB is not asked again for what took so long
 
 
 @dataclass(frozen=True)
 class PredicateSizes:
     windows: tuple[int, ...] = (20_000, 200_000, 2_000_000)
-    rows: int = 100_000  # of a side, after the windows are full
+    filled: int = 50_000  # rows of a side before it is measured, at least: by then the predicate is being compiled
+    rows: int = 100_000  # of a side, after that
     batch: int = 8192
     checked: int = 2_000  # rows of a side whose pairs are compared with the scan's
     checked_slow: int = 4  # the same where a comparison takes a microsecond and more
@@ -47,7 +49,7 @@ class PredicateSizes:
     duckdb_s: float = 120.0
 
 
-SMOKE = PredicateSizes((500, 2_000), 1_000, 256, 50, 5, 1, 2_000, 500, 20.0)
+SMOKE = PredicateSizes((500, 2_000), 500, 1_000, 256, 50, 5, 1, 2_000, 500, 20.0)
 
 
 def bench_predicates(smoke: bool, note: Note) -> dict[str, Any]:
@@ -68,7 +70,8 @@ class PredicateRun:
 
     def __init__(self, case: PredicateCase, window: int, sizes: PredicateSizes) -> None:
         self.case, self.window, self.sizes = case, window, sizes
-        columns = case.draw(np.random.default_rng(1), window + sizes.rows, window)
+        self.filled = max(window, sizes.filled)
+        columns = case.draw(np.random.default_rng(1), self.filled + sizes.rows, window)
         self.tables = table_of(columns[0], right=False), table_of(columns[1], right=True)
         schemas = [table.schema for table in self.tables]
         self.spec = build_spec(schemas[0], schemas[1], where=case.where, time="ts", window=rows(window))
@@ -94,14 +97,14 @@ class PredicateRun:
         }
 
     def _run(self) -> dict[str, Any]:
-        self.filled = threading.Barrier(2, self._begin)
+        self.both_full = threading.Barrier(2, self._begin)
         left, right = (stream(self._batches(table)) for table in self.tables)
         window = rows(self.window)
         self.joined = window_join(left, right, where=self.case.where, time="ts", window=window, ordered=True)
         parts = [batch.select(["i", "i_right"]) for batch in self.joined]
         seconds, now, before = time.perf_counter() - self.began, self.joined.metrics(), self.before
         scans = [now["candidates_by"].get(name, 0) - before["candidates_by"].get(name, 0) for name in ("scan", "numpy")]
-        del self.joined, self.filled  # they refer to this run
+        del self.joined, self.both_full  # they refer to this run
         return {
             "seconds": seconds,
             "candidates": now["candidates"] - before["candidates"],
@@ -118,9 +121,9 @@ class PredicateRun:
         self.before, self.began = self.joined.metrics(), time.perf_counter()
 
     def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        batches = table.slice(self.window).to_batches(self.sizes.batch)
-        yield from table.slice(0, self.window).to_batches(self.sizes.batch)
-        self.filled.wait()
+        batches = table.slice(self.filled).to_batches(self.sizes.batch)
+        yield from table.slice(0, self.filled).to_batches(self.sizes.batch)
+        self.both_full.wait()
         yield from batches
 
     # --- the scan
@@ -128,7 +131,7 @@ class PredicateRun:
     def _is_right(self, found: pa.Table | None) -> bool:
         """Return whether the pairs of some rows are those that a scan finds."""
         count = self.sizes.checked_slow if self.case.slow else self.sizes.checked
-        numbers = np.unique(np.linspace(self.window, self.window + self.sizes.rows - 1, count).astype(np.int64))
+        numbers = np.unique(np.linspace(self.filled, self.filled + self.sizes.rows - 1, count).astype(np.int64))
         pairs = np.empty((0, 2), np.int64)
         if found is not None:
             pairs = np.stack([found["i"].to_numpy(), found["i_right"].to_numpy()], axis=1)
@@ -205,7 +208,7 @@ def _duckdb(
         f"WHERE ({IN_DUCKDB.get(case.name, str(case.where))}) AND l.ts BETWEEN r.ts - {window} AND r.ts + {window}"
     )
     runs: list[tuple[float, float]] = []
-    for _ in range(sizes.repeats):
+    while len(runs) < sizes.repeats and sum(seconds for seconds, _ in runs) < LONG_S:
         timer = threading.Timer(sizes.duckdb_s, connection.interrupt)
         timer.start()
         try:

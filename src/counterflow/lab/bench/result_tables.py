@@ -343,6 +343,40 @@ def gate_tables(rows: list[Row]) -> list[str]:
     return tables
 
 
+# --- predicates
+
+
+def predicate_tables(rows: list[Row]) -> list[str]:
+    """Return rates and candidates of each predicate by window, and finite joins beside DuckDB's."""
+    streams, tables = (pick_all(rows, case=case) for case in ("stream", "finite"))
+    windows = sorted({row["window_rows"] for row in streams})
+    lines = []
+    for name, where in {row["predicate"]: row["where"] for row in streams}.items():
+        mine = [pick(streams, predicate=name, window_rows=window) for window in windows]
+        rates = slashed(f"{row['tuples_per_s'] / 1e3:,.0f}" for row in mine if row)
+        looked_at = slashed(f"{row['candidates_per_row']:.1f}" for row in mine if row)
+        matches = slashed(f"{row['matches_per_row']:.1f}" for row in mine if row)
+        lines.append([name, f"`{where}`".replace("|", "\\|"), rates, looked_at, matches])
+    sizes = slashed(f"{window:,}" for window in windows)
+    said = f"Streams through `cf.window_join`, batches of {streams[0]['batch_rows']:,}, windows of {sizes} rows a side:"
+    heading = ["", "predicate", "thousand rows/s", "candidates a row", "matches a row"]
+    return [said, markdown_table(heading, lines), *_beside_duckdb(tables)]
+
+
+def _beside_duckdb(rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    lines = []
+    for name in dict.fromkeys(row["predicate"] for row in rows):
+        ours, theirs = (pick(rows, predicate=name, system=system) for system in ("counterflow", "duckdb"))
+        assert ours is not None
+        cells = [f"{theirs['cpu_s']:.2f}", f"{ours['cpu_s'] / theirs['cpu_s']:.2f}"] if theirs else ["did not end", ""]
+        lines.append([name, f"{ours['pairs']:,}", f"{ours['cpu_s']:.2f}", *cells])
+    size = f"Tables of {rows[0]['rows']:,} rows a side, windows of about {rows[0]['window_rows']:,} rows, CPU seconds"
+    limit = "; DuckDB has two minutes" if any(line[-1] == "" for line in lines) else ""
+    return [f"{size}{limit}:", markdown_table(["", "pairs", "Counterflow", "DuckDB", "ours to DuckDB's"], lines)]
+
+
 def _plural(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
 
@@ -351,6 +385,7 @@ SECTIONS: dict[str, Callable[[list[Row]], list[str]]] = {
     "gate": gate_tables,
     "kernels": kernel_tables,
     "local": local_tables,
+    "predicates": predicate_tables,
     "streams": stream_tables,
     "spark": spark_tables,
 }

@@ -21,7 +21,7 @@ from counterflow.code_sources import module_from_text
 from counterflow.jit import choose_instructions
 from counterflow.predicate.expression import Column, Side, opposite
 from counterflow.windows.compiled.entry_source import entry_constants, entry_holes, scan_holes
-from counterflow.windows.compiled.predicate_source import Accept
+from counterflow.windows.compiled.predicate_source import HAVERSINE, Accept
 from counterflow.windows.compiled.source_text import function_text, numba_name, tuple_text
 from counterflow.windows.vectors import kernel_dtype
 
@@ -223,7 +223,9 @@ SCAN = void(
             "accepted &= (p == s) | (p == uint64(0)) | (s == uint64(0))",
         ]
         body = [*unpack, *self.accept.lines, *hashes * shape.hashed, f"return {self.accept.verdict}"]
+        helpers = ["haversine(lat1, lon1, lat2, lon2)"] if any("haversine(" in line for line in body) else []
         return [
+            *(function_text(name, HAVERSINE.strip().splitlines()) for name in helpers),
             function_text("accept(probe, stored, constants)", body),
             function_text("probe_values(columns, i)", _values(shape.dtypes(shape.probe_columns))),
         ]

@@ -24,7 +24,8 @@ from counterflow.predicate.expression import (
     conjuncts_of,
 )
 from counterflow.predicate.great_circle import EARTH_RADIUS_M
-from counterflow.predicate.types import BOOLEAN, INTEGER_BITS, integer_range
+from counterflow.predicate.ranges import number_of
+from counterflow.predicate.types import BOOLEAN, DOUBLE, INTEGER_BITS, integer_range
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN
 from counterflow.windows.vectors import kernel_dtype
 
@@ -204,9 +205,27 @@ class _Writer:
         if write is not None:
             return write(self, call, [self.value(arg) for arg in call.args])
         if call.op in COMPARISONS:
-            a, b = (self.value(arg) for arg in call.args)
+            a, b = self._nearby(call) or map(self.value, call.args)
             return Value(self._compare(call.op, a, b), self._both(a, b), "bool")
         raise NotCompilable(str(call))
+
+    def _nearby(self, call: Call) -> tuple[Value, Value] | None:
+        """Write the operands of `haversine(...) <= metres`: infinite at once where the latitudes alone are too far apart.
+
+        So most candidates that are none cost no sine. Beyond the poles a difference of latitudes says nothing.
+        """
+        if call.op not in ("<", "<=", ">", ">="):
+            return None
+        near, limit = call.args if call.op in ("<", "<=") else call.args[::-1]
+        metres = number_of(limit)
+        if not (isinstance(near, Call) and near.op == "haversine" and limit.type == DOUBLE and metres is not None):
+            return None
+        args = [self.value(arg) for arg in near.args]
+        degrees = self._argument(math.degrees(max(metres, 0.0) / EARTH_RADIUS_M) * (1 + 1e-9) + 1e-9, "float64")
+        a, b = args[0].name, args[2].name
+        far = self.assign(f"(abs({a} - {b}) > {degrees}) & (abs({a}) <= 90.0) & (abs({b}) <= 90.0)")
+        found = self.on_sphere(near, args, far)
+        return (found, self.value(limit)) if near is call.args[0] else (self.value(limit), found)
 
     def _both(self, *values: Value) -> str | None:
         """Return the validity of what is NULL if any of these is."""
@@ -408,18 +427,23 @@ class _Writer:
             raise NotCompilable(str(call))
         return Value(self.assign(f"{args[0].name} * {args[0].name}"), args[0].valid, "f8")
 
-    def on_sphere(self, call: Call, args: Sequence[Value]) -> Value:
-        """Write `great_circle.haversine`, operation by operation."""
+    def on_sphere(self, call: Call, args: Sequence[Value], far: str = "False") -> Value:
+        """Write a distance, which is infinite where they are `far`."""
         if any(a.kind != "f8" for a in args):
             raise NotCompilable(str(call))
-        lat1, lon1, lat2, lon2 = (a.name for a in args)
-        a, b = (self.assign(f"math.sin(math.radians({x} - {y}) / 2.0)") for x, y in ((lat1, lat2), (lon1, lon2)))
-        cosines = f"math.cos(math.radians({lat1})) * math.cos(math.radians({lat2}))"
-        h = self.assign(f"{a} * {a} + {cosines} * ({b} * {b})")
-        inside = self.assign(f"0.0 if {h} < 0.0 else (1.0 if {h} > 1.0 else {h})")
-        twice = 2.0 * EARTH_RADIUS_M
-        return Value(self.assign(f"{twice!r} * math.asin(math.sqrt({inside}))"), self._both(*args), "f8")
+        known = self._both(*args)
+        distance = f"haversine({', '.join(a.name for a in args)})"
+        return Value(self.assign(f"np.inf if {far} else {distance}"), known, "f8")
 
+
+# `great_circle.haversine`, operation by operation; it is part of a kernel whose predicate calls it
+HAVERSINE = f"""
+a = math.sin(math.radians(lat1 - lat2) / 2.0)
+b = math.sin(math.radians(lon1 - lon2) / 2.0)
+h = a * a + math.cos(math.radians(lat1)) * math.cos(math.radians(lat2)) * (b * b)
+h = 0.0 if h < 0.0 else (1.0 if h > 1.0 else h)
+return {2.0 * EARTH_RADIUS_M!r} * math.asin(math.sqrt(h))
+"""
 
 _REAL = {
     "sqrt": "math.sqrt",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from collections.abc import Iterator
 
 from counterflow.predicate.registry import function
 from counterflow.predicate.types import BOOLEAN, INT, STRING
@@ -16,18 +17,35 @@ def like(s: str, pattern: str, escape: str = "\\") -> bool:
 
 @functools.lru_cache(1000)
 def like_regex(pattern: str, escape: str) -> re.Pattern[str]:
+    parts = [{"%": ".*", "_": "."}[c] if is_wildcard else re.escape(c) for c, is_wildcard in _letters(pattern, escape)]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _letters(pattern: str, escape: str) -> Iterator[tuple[str, bool]]:
+    """Yield a pattern's letters, and which of them are wildcards."""
     if len(escape) != 1:
         raise ValueError(f"ESCAPE needs one character, not {escape!r}")
-    parts, chars = [], iter(pattern)
+    chars = iter(pattern)
     for c in chars:
         if c == escape:
             c = next(chars, "")
             if c not in ("%", "_", escape):
                 raise ValueError(f"in a pattern the escape character {escape} comes only before %, _ or itself")
-            parts.append(re.escape(c))
+            yield c, False
         else:
-            parts.append({"%": ".*", "_": "."}.get(c) or re.escape(c))
-    return re.compile("".join(parts), re.DOTALL)
+            yield c, c in "%_"
+
+
+def like_part(pattern: str, escape: str) -> tuple[str, str] | None:
+    """Return how a pattern looks for one plain part, and the part; None if that is not all of it."""
+    letters = list(_letters(pattern, escape))
+    wild = [is_wildcard for _, is_wildcard in letters]
+    begin = wild.index(False) if False in wild else len(wild)
+    end = len(wild) - wild[::-1].index(False) if False in wild else len(wild)
+    if any(wild[begin:end]) or any(c == "_" for c, is_wildcard in letters if is_wildcard):
+        return None
+    how = {(0, 0): "equal", (0, 1): "startswith", (1, 0): "endswith"}.get((begin > 0, end < len(wild)), "contains")
+    return how, "".join(c for c, _ in letters[begin:end])
 
 
 @functools.lru_cache(1000)

@@ -89,7 +89,9 @@ _KNOWN = {
     "acos": Range(0.0, HALF_TURN),
     "atan2": Range(-HALF_TURN, HALF_TURN),
     "pi": Range(HALF_TURN, HALF_TURN),
-    "length": NOT_NEGATIVE,
+    "e": Range(math.e, math.e),
+    **dict.fromkeys(("length", "octet_length", "bit_length", "instr", "locate", "find_in_set", "ascii"), NOT_NEGATIVE),
+    "bit_count": Range(0.0, 64.0),
     "levenshtein": NOT_NEGATIVE,
     "haversine": Range(0.0, 6_371_008.8 * HALF_TURN),
 }

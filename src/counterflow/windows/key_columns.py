@@ -46,16 +46,19 @@ def _text_place(text: str | None, fill: bytes) -> int:
     return int.from_bytes(data.ljust(PLACE_BYTES, fill), "big")
 
 
-def _like_prefixes(patterns: Array, escapes: Array = BACKSLASH) -> Array:
-    """Return what stands before the first wildcard of a pattern; nothing, if it has an escape character."""
+def _like_parts(end: int, patterns: Array, escapes: Array = BACKSLASH) -> Array:
+    """Return what stands before the first wildcard of a pattern (end 0), or after its last one (end -1).
+
+    Nothing, if it has an escape character: then a row that ends in an error is among the candidates.
+    """
     pairs = zip(patterns, islice(cycle(escapes), len(patterns)), strict=True)
-    return np.array([_like_prefix(pattern, escape) for pattern, escape in pairs], object)
+    return np.array([_like_part(pattern, escape, end) for pattern, escape in pairs], object)
 
 
-def _like_prefix(pattern: str | None, escape: str | None) -> str:
+def _like_part(pattern: str | None, escape: str | None, end: int) -> str:
     if not pattern or not escape or escape in pattern:
         return ""
-    return re.split("[%_]", pattern, maxsplit=1)[0]
+    return re.split("[%_]", pattern)[end]
 
 
 KEY_COLUMNS: dict[str, Callable[..., Array]] = {
@@ -63,5 +66,6 @@ KEY_COLUMNS: dict[str, Callable[..., Array]] = {
     "log_size": _log_size,
     "text_place": partial(_text_places, fill=b"\0"),
     "text_place_last": partial(_text_places, fill=b"\xff"),
-    "like_prefix": _like_prefixes,
+    "like_prefix": partial(_like_parts, 0),
+    "like_suffix": partial(_like_parts, -1),
 }

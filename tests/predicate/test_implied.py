@@ -84,6 +84,8 @@ IMPLIED = {
     "l.x / r.x BETWEEN 0.5D AND 2": {"log_size(l.x) - log_size(r.x)": (-0.693147181, 0.693147181)},
     "r.n / l.x > 0.25D AND r.n / l.x < 0.5D": {LOGS: (0.693147181, 1.38629436)},
     "l.x / r.x <= 2": {},  # it may be negative
+    "abs(l.x - r.x) <= 1e308": {},  # a key and that might be beyond a DOUBLE
+    "abs(l.x - r.x) BETWEEN 0 AND 1e30": {},
 }
 
 
@@ -151,7 +153,9 @@ differences = st.sampled_from(
         "radians(l.x) - radians(r.x)",
     ]
 )
-sizes = st.sampled_from(["0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "0.1F", "double('NaN')", "double('inf')"])
+sizes = st.sampled_from(
+    ["0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "1e308", "0.1F", "double('NaN')", "double('inf')"]
+)
 one_sided = st.sampled_from(["l.w", "r.w", "r.n", "0.5 * l.w", "abs(r.y)", "r.w + l.w", "l.f"])
 
 

@@ -245,7 +245,7 @@ def _narrow(expression: Expression, values: Range) -> Bounds | None:
     difference = difference_of((expression, 1))
     if difference is not None:
         found = bounded(difference, exact_bound(values.low), exact_bound(values.high))
-        return {(found.left, found.right): found}
+        return {} if found.low is None and found.high is None else {(found.left, found.right): found}
     rule = _RULES.get(expression.op)
     return {} if rule is None else rule(expression, values)
 

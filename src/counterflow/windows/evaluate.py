@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from counterflow.predicate.types import BOOLEAN, SqlType, integer_range
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
 from counterflow.windows.key_columns import KEY_COLUMNS
 from counterflow.windows.text_columns import TEXT_COLUMNS, levenshtein
+from counterflow.windows.time_columns import TIME_COLUMNS
 from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_python, literal, to_python
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -99,10 +101,8 @@ def evaluate(expression: Expression, frame: Frame) -> Vector:
         return _cast(args[0], expression)
     fast = _FAST_FUNCTIONS.get(expression.op)
     if fast is not None:
-        try:
+        with suppress(*FAILURES):  # some row has no value, perhaps one with a NULL; or it is not made for these
             return _null_if_any_null(expression.type, fast(*[a.values for a in args]), args)
-        except FAILURES:  # some row has no value, perhaps one with a NULL; or it is not made for these
-            pass
     return _called(expression, args) if expression.op in FUNCTIONS else _arithmetic(expression, args)
 
 
@@ -438,6 +438,7 @@ _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "degrees": lambda x: x * (180.0 / math.pi),
     "hypot": _hypot,
     **TEXT_COLUMNS,
+    **TIME_COLUMNS,
     **KEY_COLUMNS,
 }
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
+import inputs
 import predicates as given
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
@@ -19,6 +20,8 @@ from inputs import NEW_YORK, TEXTS, TYPED_COLUMNS, ZONED_COLUMNS, typed_table
 PLAIN = typed_table()
 WITH_TEXTS = typed_table([*TYPED_COLUMNS, ("v", pa.string(), TEXTS)])
 FEW_TEXTS = typed_table([*TYPED_COLUMNS, ("v", pa.string(), ["1", "true", "2024-03-01", "2024-03-01 01:02:03"])])
+WITH_WORDS = typed_table([*TYPED_COLUMNS, ("v", pa.string(), inputs.WORDS)])
+FEW_WORDS = typed_table([*TYPED_COLUMNS, ("v", pa.string(), inputs.FEW_WORDS)])
 ZONED = typed_table(ZONED_COLUMNS)
 
 GROUPS = {
@@ -28,6 +31,11 @@ GROUPS = {
     "strings": (given.STRINGS, PLAIN, PLAIN),
     "casts": (given.CASTS, WITH_TEXTS, FEW_TEXTS),
     "times": (given.TIMES, PLAIN, PLAIN),
+    "functions of texts": (given.TEXT_FUNCTIONS, WITH_WORDS, FEW_WORDS),
+    "patterns": (given.PATTERNS, WITH_WORDS, FEW_WORDS),
+    "digests": (given.DIGESTS, WITH_WORDS, FEW_WORDS),
+    "functions of numbers": (given.NUMBER_FUNCTIONS, PLAIN, PLAIN),
+    "functions of dates": (given.DATE_FUNCTIONS, PLAIN, PLAIN),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.predicate.forms import FORMS
-from counterflow.predicate.functions import FUNCTIONS
+from counterflow.predicate.functions import FUNCTIONS, INTERNAL
 
 ROWS = 6
 LOW, HIGH = -(2**63), 2**63 - 1
@@ -112,6 +112,7 @@ LITERALS = {
 LITERALS["float"] += ["double('inf')", "float('-inf')", "1e19"]
 LITERALS["integer"] += [str(LOW), "9223372036854775806"]
 RESULTS = {"STRING": "text", "INT": "integer", "BIGINT": "integer", "DOUBLE": "float", "BOOLEAN": "boolean"}
+RESULTS |= {"BINARY": "binary", "TINYINT": "integer"}
 RESULTS |= {"DATE": "date", "TIMESTAMP": "timestamp", "DECIMAL(8,6)": "decimal", "number": "float"}
 ARGUMENTS = {
     "STRING": ["text"],
@@ -120,6 +121,8 @@ ARGUMENTS = {
     "DOUBLE": NUMBERS,
     "DATE": ["date", "timestamp"],
 }
+ARGUMENTS |= {"STRING|BINARY": ["text", "binary"], "STRING|BINARY|BIGINT": ["text", "binary", "integer"]}
+ARGUMENTS |= {"BOOLEAN": ["boolean"]}
 ARGUMENTS |= {"TIMESTAMP": ["timestamp", "date", "ntz"], "number": NUMBERS, "places": ["integer"], "...": ["text"]}
 PATTERNS = ["'a%'", "'_b'", "'%'", r"'\\%'", "'%日%'", "''"]
 REGEXES = ["'a'", "'^[a-b]+$'", "r'^\\w*$'", "'(?i)b'", "''", "'('", "'\\\\p{L}'", "'.'"]
@@ -143,14 +146,31 @@ INTRUDERS = [
     "INTERVAL ",
 ]
 INTRUDERS += ["9" * 400, "--", "/*", "e5", ".", "[0]", "*", "SELECT ", "\ud800"]
-# What a call by its usage would not make: they have a constant where others have a column, or see NULL.
-INTERNAL = {"extract_second"}
+UNITS = ["'year'", "'QUARTER'", "'mon'", "'week'", "'dd'", "'hour'", "'minute'", "'second'", "'x'", "NULL"]
+# What an argument of a function, by its place, is taken from instead of the values that fit: most would be errors.
+CHOSEN = {
+    **{name: (1, PATTERNS) for name in ("like", "ilike")},
+    **{name: (1, REGEXES) for name in ("rlike", "regexp", "regexp_like")},
+    **{
+        name: (1, REGEXES)
+        for name in ("regexp_replace", "regexp_extract", "regexp_substr", "regexp_count", "regexp_instr")
+    },
+    **{name: (1, ["0", "1", "-1", "400", "-400", "2147483647"]) for name in ("round", "bround")},
+    **{name: (1, ["3", "-1", "0", "2147483647", "length('abc')"]) for name in ("repeat", "lpad", "rpad")},
+    "space": (0, ["3", "-1", "0", "2147483647", "length('abc')"]),
+    "date_trunc": (0, UNITS),
+    "trunc": (1, UNITS),
+    "next_day": (1, ["'MO'", "'friday'", "'x'"]),
+    "sha2": (1, ["256", "0", "7"]),
+    "elt": (0, ["1", "2", "3", "0"]),
+    "split_part": (2, ["1", "-1", "0"]),
+}
 
 
 def _signature(usage: str) -> tuple[list[str], str]:
     """The parameters' types and the result's, from `(STRING, INT[, STRING]) -> STRING`."""
     inside, result = re.fullmatch(r"\((.*)\) -> (.*)", usage).groups()  # type: ignore[union-attr]
-    return re.findall(r"DECIMAL\(\d+,\d+\)|[\w.]+", inside), result
+    return re.findall(r"DECIMAL\(\d+,\d+\)|[\w.|]+", inside), result
 
 
 class Generator:
@@ -265,18 +285,16 @@ class Generator:
         name = self.pick(found)
         known = FUNCTIONS[name]
         parameters = _signature(known.usage)[0]
-        parameters = parameters[: self.rng.randint(*known.arity)] if known.arity[1] < 99 else ["STRING"] * 3
+        if "..." in parameters:
+            parameters = [*parameters[:-1], "STRING", "STRING"]
+        else:
+            parameters = parameters[: self.rng.randint(*known.arity)]
         if sort == "decimal":
             return f"{name}({self.value('decimal', depth - 1)})"
         args = [self.value(self.pick(ARGUMENTS[p]), depth - 1) for p in parameters]
-        if name == "round" and len(args) == 2:
-            args[1] = self.pick(["0", "1", "-1", "400", "-400", "2147483647"])
-        if name in ("repeat", "lpad", "rpad") and len(args) > 1:
-            args[1] = self.pick(["3", "-1", "0", "2147483647", "length(" + self.value("text", 0) + ")"])
-        if name in ("like", "ilike"):
-            args[1:] = [self.pick(PATTERNS)]
-        if name in ("rlike", "regexp", "regexp_like"):
-            args[1] = self.pick(REGEXES)
+        place, options = CHOSEN.get(name, (len(args), []))
+        if place < len(args):
+            args[place] = self.pick(options)
         return f"{name}({', '.join(args)})"
 
     def integer_operator(self, sort: str, depth: int) -> str:
@@ -287,8 +305,11 @@ class Generator:
             [
                 *(f"({a} {op} {b})" for op in ("+", "-", "*", "%", "div", "&", "|", "^")),
                 *(f"-({a})", f"~({a})", f"abs({a})", f"round({a}, -1)", f"mod({a}, nullif({b}, 0))", f"pmod({a}, {b})"),
-                *(f"EXTRACT({field} FROM {moment})", f"{self.pick(['date_part', 'datepart'])}('{field}', {moment})"),
+                *(f"EXTRACT({field} FROM {moment})", f"date_part('{field}', {moment})"),
+                f"datepart('{field}', {moment})",
                 f"datediff({self.value('date', depth - 1)}, {self.value('date', depth - 1)})",
+                *(f"{name}({a}, {b})" for name in ("try_add", "try_subtract", "try_multiply", "try_mod")),
+                *(f"nullifzero({a})", f"zeroifnull({b})"),
             ]
         )
 
@@ -303,14 +324,22 @@ class Generator:
             [
                 *(f"({a} {op} {b})" for op in "+-*/%"),
                 f"-({a})",
-                f"try_divide({a}, {b})",
+                *(f"{name}({a}, {b})" for name in ("try_divide", "try_add", "try_subtract", "try_multiply", "try_mod")),
                 f"EXTRACT(SECOND FROM {moment})",
             ]
         )
 
     def text_operator(self, sort: str, depth: int) -> str:
         a, b = self.value(sort, depth - 1), self.value(sort, depth - 1)
-        return self.pick([f"({a} || {b})", f"collate({a}, 'UTF8_BINARY')", f"({b} COLLATE UTF8_LCASE)"])
+        how = self.pick(["BOTH", "LEADING", "TRAILING"])
+        return self.pick(
+            [
+                *(f"({a} || {b})", f"collate({a}, 'UTF8_BINARY')", f"({b} COLLATE UTF8_LCASE)"),
+                *(f"concat_ws({a}, {b}, NULL, {a})", f"TRIM({how} {a} FROM {b})", f"SUBSTRING({a} FROM 2 FOR 3)"),
+                f"concat({a}, {self.value(self.pick(SORTS), depth - 1)})",
+                f"OVERLAY({a} PLACING {b} FROM {self.value('integer', 0)})",
+            ]
+        )
 
     def moved(self, sort: str, depth: int) -> str:
         return f"({self.value(sort, depth - 1)} {self.pick('+-')} {self.value('interval', depth - 1)})"

@@ -233,6 +233,14 @@ TEXTS = (
     .split("|")
 )
 
+# Texts with words, parts, numbers and letters beyond ASCII; what functions of texts take apart.
+WORDS = [
+    "", "a", "hello wORLD", "ab-cd Ef'gh 1ab", "ǆa ŉb ßc ﬁd", "ΑΣ bΣ Σ", "İx ıI", "a  b\tc", "a.b.c", "..", "aaaaa",
+    "aa", "100-200", "x1y22", "ab,c,,ab", ",", "🦆a日", "日本", "Tymczak", "Ashcraft", "a1b", "[x]", "äb", "616",
+    "0aFF", "6 ", "xxaxx", "  a ", "a%_\\", "MO", "tuesday", "$1", "\0a", "e\u0301a", "b" * 100, None,
+]  # fmt: skip
+FEW_WORDS = ["", "a", "aa", ".", "b", "🦆", "ab", "xa", None]
+
 # Around the two changes of New York's clocks in 2024.
 NEW_YORK = "America/New_York"
 ZONED_COLUMNS = [

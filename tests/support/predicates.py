@@ -171,6 +171,226 @@ STRINGS = [
     *_of_all("CAST(l.{} AS STRING) LIKE '%5%'", (*NUMBERS, "d", "t")),
 ]
 
+# Over the words of `inputs.WORDS` in l.v, and a few of them in r.v.
+TEXT_FUNCTIONS = [
+    *_of_all("{}(l.v) = r.v", ("initcap", "btrim", "soundex", "trim", "ltrim", "rtrim", "upper", "lower", "reverse")),
+    *_of_all(
+        "initcap(l.v) = '{}'", ("Hello World", "Ab-cd Ef''gh 1ab", "ǅa ʼNb Ssc Fid", "Ας Bς Σ", "İx Ii", "A  B\tc")
+    ),
+    *_of_all("initcap(l.v) > upper(l.v) OR {}(l.v) = initcap(r.v)", ("lower", "initcap")),
+    *_of_all("soundex(l.v) = '{}'", ("T522", "A261", "A100", "H464", "A000", "X000")),
+    *_of_all("{}(l.v, r.v)", ("startswith", "endswith", "contains")),
+    *_of_all(
+        "split_part(l.v, {}, {}) = {}", ("'.'", "r.v", "','", "''"), ("1", "-1", "3", "-9", "2"), ("'a'", "'ab'", "''")
+    ),
+    *_of_all(
+        "substring_index(l.v, {}, {}) = r.v", ("'.'", "r.v", "'aa'", "''"), ("1", "2", "-1", "-2", "0", "4", "-5", "99")
+    ),
+    *_of_all(
+        "translate(l.v, {}, {}) = r.v", ("'ab'", "r.v", "'aab'", "'🦆日'", "''"), ("'xy'", "r.v", "''", "'\\u0000b'")
+    ),
+    *_of_all("locate(r.v, l.v, {}) {}", ("1", "0", "-1", "2", "3", "99", "r.k", "NULL", "l.a"), ("= 1", "= 0", "> 1")),
+    *_of_all("{} = 3", ("locate('c', l.v)", "position('c' IN l.v)", "position('c', l.v)", "instr(l.v, 'c')")),
+    *_of_all("{} = 1", ("locate(r.v, l.v)", "position(r.v IN l.v)", "position(r.v || 'a' IN lower(l.v))")),
+    "position(r.v, l.v, 2) = 3 AND position('a' IN l.v) > 0",
+    *_of_all("ascii({}) {}", ("l.v", "r.v"), ("= 97", "> 200", "= 0", "= 129414")),
+    *_of_all("{}({}) = r.v", ("chr", "char"), ("97", "353", "-1", "l.a", "l.i64", "97 + l.k")),
+    *_of_all("chr(l.{}) < chr(r.{})", ("i64", "a", "k"), ("i32", "k")),
+    *_of_all("btrim(l.v, {}) = r.v", ("'x'", "'xb'", "''", "r.v", "' '", "NULL")),
+    *_of_all("{}({}, l.v) = r.v", ("trim", "ltrim", "rtrim"), ("'x'", "'xb'", "''", "r.v")),
+    *_of_all(
+        "TRIM({} FROM l.v) = r.v", ("BOTH", "LEADING", "TRAILING", "BOTH 'x'", "LEADING 'x'", "TRAILING 'bx'", "'x'")
+    ),
+    *_of_all("TRIM({} r.v FROM l.v) = 'a'", ("BOTH", "LEADING", "TRAILING", "")),
+    *_of_all("length(space({})) = {}", ("l.a", "3", "NULL", "-1"), ("0", "3", "r.a")),
+    *_of_all("overlay(l.v, {}, {}) = 'a'", ("'a'", "r.v"), ("1", "0", "-1", "3", "99", "r.k")),
+    *_of_all(
+        "overlay(l.v, r.v, {}, {}) < 'b'",
+        ("1", "2", "0", "-2", "-9", "99"),
+        ("0", "1", "-1", "-3", "99", "r.a", "NULL"),
+    ),
+    "OVERLAY(l.v PLACING r.v FROM 2) = 'aaaaa' OR OVERLAY(l.v PLACING 'a' FROM 2 FOR 1) = r.v",
+    "OVERLAY(l.v PLACING r.v FROM 1 FOR 2) LIKE 'a%' AND SUBSTRING(l.v FROM 2) > SUBSTRING(r.v FROM 1 FOR 1)",
+    *_of_all("{}(l.v) = {}", ("bit_length", "octet_length", "length"), ("8", "4", "9", "octet_length(r.v)")),
+    *_of_all(
+        "{}(l.bin) = {}(r.bin)", ("bit_length", "octet_length", "length", "char_length"), ("length", "octet_length")
+    ),
+    *_of_all("find_in_set({}, {}) {}", ("'ab'", "r.v", "''", "'a,'"), ("l.v", "'a,b'", "''"), ("= 0", "= 1", "> 1")),
+    *_of_all(
+        "concat_ws({}) = {}",
+        ("',', l.v", "'-', r.v, NULL, l.v", "r.v, 'a', NULL, l.v", "'x'"),
+        ("''", "'a'", "l.v", "'aaa'"),
+    ),
+    *_of_all("concat_ws({}) = '1,true'", ("',', l.a, l.b", "',', r.a, l.b, NULL", "NULL, l.a, l.b", "l.v, l.a, l.b")),
+    *_of_all(
+        "concat({}) LIKE '%1%'",
+        ("l.a, r.v", "l.a", "l.d, l.a", "l.t, l.b", "l.p, r.p", "l.f32, '-', l.f64", "l.n, NULL"),
+    ),
+    "concat(l.bin, r.bin) = X'0AFF61' OR concat(l.bin) = X'61' OR concat() = l.v",
+    "l.a || r.a = '11' OR l.bin || r.bin = X'6161' OR l.d || '' > '2024'",
+    *_of_all("elt({}, l.v, r.v, 'c') {}", ("l.k % 2 + 2", "1", "2", "NULL", "3S", "2L"), ("= r.v", "= 'c'", "IS NULL")),
+    "elt(1, l.a, l.v) = '1' OR elt(2, l.bin, r.bin) = X'61' OR elt(1, l.a, CAST(l.v AS INT)) = '1'",
+    *_of_all(
+        "l.v {}LIKE {}", ("", "NOT "), ("r.v || '%'", "'%' || r.v", "concat('%', r.v, '%')", "'%a_%'", "'a%a'", "'%%'")
+    ),
+    *_of_all(
+        "l.v LIKE '{}'", ("%a", "a%", "%a%", "a", "%", "%%a", "a%%", "%🦆%", "_🦆%", "\\\\%%", "%\\\\_%", "", "_")
+    ),
+    *_of_all("l.v ILIKE '{}'", ("%A", "A%", "%σ", "a", "%İ%", "%ß%", "T%K")),
+]
+
+PATTERNS = [
+    *_of_all(
+        "regexp_replace(l.v, {}, {}) = r.v",
+        ("'a+'", "'[^a]'", "''", "'x*'", "'(a)|(b)'"),
+        ("''", "'a'", "'$0'", "'b$0'"),
+    ),
+    *_of_all(
+        "regexp_replace(l.v, '(.)(.)', {}) {}", ("'$2$1'", "'$12'", "'\\\\$1'", "'$01'"), ("= 'a'", "> 'a'", "= l.v")
+    ),
+    *_of_all(
+        "regexp_replace(l.v, {}, 'b', {}) = {}",
+        ("'a'", "'^a'", "''"),
+        ("1", "2", "4", "99"),
+        ("l.v", "'bbbbb'", "'abbbb'"),
+    ),
+    *_of_all(
+        "regexp_extract(l.v, '(\\\\d+)-(\\\\d+)'{}) = '{}'", ("", ", 0", ", 1", ", 2"), ("100", "200", "100-200", "")
+    ),
+    *_of_all("regexp_extract(l.v, '{}', 1) = r.v", ("(a)", "(a+)", "([ab])(c)?", "^(x)", "x(\\\\d)?")),
+    *_of_all("regexp_extract(l.v, '{}', 0) = r.v", ("a", "", "a*", "[^.]*$")),
+    *_of_all(
+        "{}(l.v, '{}') = {}",
+        ("regexp_count", "regexp_instr"),
+        ("a", "a*", "", "[0-9]+", "日", "\\\\."),
+        ("1", "2", "r.a"),
+    ),
+    "regexp_instr(l.v, '(a)(b)', 2) = 1 OR regexp_instr(l.v, 'b', NULL) = 1",
+    *_of_all("regexp_substr(l.v, '{}') {}", ("a+", "x*", "[0-9]+"), ("= r.v", "IS NULL", "= '100'")),
+    *_of_all("regexp_replace(l.v, r.v, 'x') {}", ("= l.v", "= 'x'")),
+]
+
+DIGESTS = [
+    *_of_all("{0}(l.v) = {0}(r.v)", ("md5", "sha1", "sha", "crc32", "hex", "base64", "unhex")),
+    *_of_all("{0}(l.bin) = {0}(r.v)", ("md5", "sha1", "crc32", "hex", "base64")),
+    *_of_all(
+        "sha2(l.v, {}) = sha2(r.v, {})", ("0", "224", "256", "384", "512", "1", "NULL", "r.a"), ("256", "224", "512")
+    ),
+    "md5(l.v) = '0cc175b9c0f1b6a831c399e269772661' OR sha1(r.v) = 'da39a3ee5e6b4b0d3255bfef95601890afd80709'",
+    "sha2(l.v, 224) LIKE 'abd37534%' OR sha2(l.v, 384) LIKE '54a59b9f%' OR sha2(l.v, 512) LIKE '1f40fc92%'",
+    *_of_all("crc32(l.v) {}", ("= 3904355907", "= 0", "> 3000000000")),
+    *_of_all(
+        "hex(l.{}) {}",
+        ("i8", "i32", "i64", "a", "v", "bin"),
+        ("= '61'", "LIKE 'FFF%'", "= '0'", "= '7FFFFFFFFFFFFFFF'"),
+    ),
+    *_of_all("unhex({}) {}", ("l.v", "hex(l.v)", "'6'", "'zz'"), ("= X'0616'", "IS NULL", "= X'0AFF'", "= X'06'")),
+    "base64(l.v) LIKE 'YmJi%\\r\\nYmJi%' OR base64(l.v) = '8J+mhmHml6U='",
+]
+
+NUMBER_FUNCTIONS = [
+    *_of_all("{}(l.g) < r.g", ("rint", "cot", "sec", "csc", "asinh", "acosh", "atanh", "bround")),
+    *_of_all("{}(l.f64) {}", ("rint", "asinh", "acosh", "atanh"), ("> 1", "= 0", "< -1", "= double('NaN')")),
+    *_of_all("{}(l.{}) = {}", ("rint", "bround"), SMALL, ("0", "1", "-1", "2", "3", "12")),
+    *_of_all("bround(l.{}, {}) = bround(r.{}, {})", SMALL, ("1", "-1", "2"), SMALL, ("0",)),
+    *_of_all("bround(l.{}, {}) > r.g", ("f64", "f32", "wide", "dec"), ("0", "1", "-1", "-300", "400")),
+    *_of_all(
+        "bround({}) = {}",
+        ("2.5", "3.5D", "-0.5D", "25, -1", "2.5F", "0.15, 1", "35S, -1"),
+        ("2", "0.2", "20", "4", "0", "40"),
+    ),
+    *_of_all("{}(l.a) {}", ("cot", "sec", "csc"), ("> 1", "< 0", "= double('inf')")),
+    "cot(-0.0D) = double('-inf') AND csc(l.f64) > 0",
+    *_of_all("abs(e() - {}) < 0.0001", ("2.71828", "l.g")),
+    *_of_all("log({}, {}) {}", ("2", "l.g", "1", "0", "-1", "l.f64"), ("8", "r.g", "r.f64", "0"), ("> 2.5", "IS NULL")),
+    *_of_all("factorial({}) = {}", ("l.a", "r.k", "20", "21", "-1", "5L"), ("1", "2", "120", "2432902008176640000")),
+    "factorial(l.a) IS NULL OR factorial(21) IS NOT NULL",
+    *_of_all(
+        "width_bucket(l.{}, {}) {}",
+        ("g", "f64", "a", "p"),
+        ("0, 3, 4", "3, 0, 4", "-7, 10, 3", "0, 0, 2"),
+        ("= 1", "= 0", "> 2"),
+    ),
+    *_of_all(
+        "width_bucket({}) {}",
+        ("l.g, 0, 1, l.a", "1, l.g, r.g, 2", "l.f64, 0, 2, 9223372036854775807"),
+        ("= 1", "IS NULL"),
+    ),
+    "width_bucket(5.3, 0.2, 10.6, 5) = 3 AND width_bucket(l.f64, -1e9, 1e9, 1000) > 500",
+    *_of_all(
+        "{}(l.{}, {}) = {}",
+        ("shiftleft", "shiftright", "shiftrightunsigned"),
+        ("a", "k", "i8"),
+        ("1", "33", "-1", "r.a"),
+        ("-4", "4", "0"),
+    ),
+    *_of_all(
+        "{}(l.{}, {}) > r.i64",
+        ("shiftleft", "shiftright", "shiftrightunsigned"),
+        ("i32", "i64"),
+        ("0", "31", "32", "63", "r.a", "2L"),
+    ),
+    *_of_all("bit_count(l.{}) {}", ("i8", "i32", "i64", "a", "b"), ("= 1", "> 31", "= 64", "= bit_count(r.k)")),
+    *_of_all("{}(l.{}, {}) = 1", ("bit_get", "getbit"), ("a", "i64", "i8"), ("0", "7", "abs(r.k)", "NULL")),
+    *_of_all("nullifzero(l.{}) {}", (*SMALL, "i64", "f64"), ("IS NULL", "> r.a")),
+    *_of_all("zeroifnull(l.{}) {}", (*SMALL, "i64", "dec"), ("= 0", "> r.a")),
+    *_of_all(
+        "{}(l.{}, r.{}) {}",
+        ("try_add", "try_subtract", "try_multiply"),
+        ("i8", "i32", "i64", "a", "f64"),
+        ("i8", "i64", "a", "p"),
+        ("IS NULL", "> 1"),
+    ),
+    *_of_all(
+        "{}(l.{}, r.{}) {}",
+        ("try_add", "try_subtract", "try_multiply"),
+        ("p", "wide", "dec"),
+        ("p", "wide"),
+        ("IS NULL", "> 0.5"),
+    ),
+    "try_add(l.d, 1) = r.d OR try_subtract(l.t, INTERVAL 1 DAY) > r.t OR try_add(NULL, l.a) IS NULL",
+    "try_mod(l.a, r.a) = 1 OR try_mod(l.g, r.g) > 0.3",
+]
+
+# Again with the session in New York, over the same days.
+DATE_FUNCTIONS = [
+    *_of_all(
+        "date_trunc('{}', l.t) {} r.t",
+        ("year", "YYYY", "quarter", "MON", "mm", "week", "day", "dd", "hour", "minute"),
+        ("<", "="),
+    ),
+    *_of_all("date_trunc('{}', l.t) = l.t", ("second", "millisecond", "microsecond", "decade", " day", "")),
+    *_of_all("date_trunc('{}', l.{}) <= r.t", ("day", "month", "hour", "week"), ("d", "n")),
+    "date_trunc(NULL, l.t) IS NULL AND date_trunc('day', NULL) IS NULL",
+    *_of_all(
+        "trunc(l.{}, '{}') {}",
+        ("d", "t"),
+        ("year", "yy", "MM", "month", "quarter", "week", "day", "xx"),
+        ("= r.d", "IS NULL", "< r.d"),
+    ),
+    "trunc(l.d, NULL) IS NULL AND trunc(r.d, r.s) IS NULL",
+    *_of_all("add_months(l.{}, {}) > r.d", ("d", "t"), ("1", "-1", "12", "r.a", "NULL", "-2L")),
+    *_of_all(
+        "add_months(l.d, {}) = DATE '{}'",
+        ("1", "12", "-12", "2"),
+        ("2024-03-29", "2025-02-28", "2023-02-28", "1970-02-28"),
+    ),
+    *_of_all("months_between(l.{}, r.{}) {}", ("d", "t", "n"), ("d", "t"), ("= 0", "> 1", "< -0.03")),
+    *_of_all("months_between(l.t, r.d, {}) {}", ("true", "false", "l.b"), ("= 0", "> 649.8", "< -0.0161")),
+    "months_between(DATE '2024-01-31', l.d) = -1",
+    "months_between(l.d, TIMESTAMP '1996-10-30 10:30:00') = 327.95430108",
+    *_of_all("next_day(l.{}, '{}') > r.d", ("d", "t"), ("MO", "tue", "Wednesday", "TH", "FRI", "sa", "SUNDAY")),
+    *_of_all(
+        "next_day(l.d, '{}') = '{}'", ("MO", "FR", "THU"), ("2024-03-04", "2024-03-01", "2024-03-07", "1970-01-05")
+    ),
+    "next_day(l.d, NULL) IS NULL",
+    *_of_all(
+        "make_date({}) {}",
+        ("2024, 2, 29", "1970 + abs(l.a), 1, 1", "2024, abs(l.k) % 12 + 1, 28", "NULL, 1, 1"),
+        ("= r.d", "< l.d", "IS NULL"),
+    ),
+]
+
 # Strings that look like numbers, dates and booleans are in l.v; TRY_CAST, because most fit only one type.
 CASTS = [
     *_of_all("TRY_CAST(l.v AS {}) = 1", ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(9,2)")),
@@ -237,6 +457,10 @@ ZONED = [
     *_of_all("l.d {} INTERVAL {} > r.w", ("+", "-"), ("1 DAY", "25 HOURS", "1 HOUR")),
     *_of_all("CAST(l.{} AS TIMESTAMP) {} r.w", ("d", "x"), ("<", ">")),
     "abs(l.w - r.w) <= INTERVAL 1 HOUR",
+    *_of_all("date_trunc('{}', l.w) {} r.w", ("hour", "day", "minute", "week", "month"), ("=", "<")),
+    *_of_all("date_trunc('{}', l.x) < r.w", ("hour", "day", "second")),
+    *_of_all("months_between(l.w, r.{}{}) > {}", ("w", "d"), ("", ", false"), ("0", "0.0323", "7.8")),
+    "add_months(l.w, 8) = CAST(r.w AS DATE) OR trunc(l.w, 'MM') = r.d OR next_day(l.w, 'SU') = CAST(r.w AS DATE)",
     "l.w - r.d < INTERVAL 1 HOUR",
     "unix_timestamp(l.d) < unix_timestamp(r.w)",
     "EXTRACT(SECOND FROM l.w) = 0 AND EXTRACT(HOUR FROM r.w) = 1",
@@ -264,6 +488,16 @@ ERRORS = {
     "l.s LIKE 'a!' ESCAPE '!'": "escape",
     "l.s RLIKE '('": "rlike",
     "floor(l.f64) > 1": "floor",
+    "split_part(l.s, 'a', l.a) = ''": "split_part",
+    "elt(l.a, l.s, r.s) = ''": "elt",
+    "regexp_replace(l.s, 'a', '$1') = 'b'": "regexp_replace",
+    "regexp_replace(l.s, 'a', 'x$') = 'b'": "regexp_replace",
+    "regexp_extract(l.s, 'a') = 'b'": "regexp_extract",
+    "regexp_extract(l.s, '(a)', -1) = 'b'": "regexp_extract",
+    "bit_get(l.i32, 32) = 1": "bit_get",
+    "bit_get(l.i8, r.a) = 1": "bit_get",
+    "next_day(l.d, l.s) > r.d": "next_day",
+    "make_date(2023, 2, l.a) > r.d": "make_date",
 }
 # Spark stops with an overflow; ours is exact, which in Spark takes a wider type.
 OVERFLOWS = {
@@ -295,4 +529,9 @@ REFUSED = [
     "sum(l.a) > 1",
     "l.a > AND",
     "id = 1",
+    "md5(l.a) = ''",
+    "bit_count(l.g) = 1",
+    "elt(1) = 'a'",
+    "trunc(1.5, 1) = 1",
+    "translate(l.s, 'a') = 'b'",
 ]

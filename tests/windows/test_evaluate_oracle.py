@@ -180,7 +180,8 @@ def test_vectorised_is_the_reference(columns, data, where):
 @given(data=st.data(), value=st.one_of(numbers(), texts(), moments()))
 def test_values_are_the_reference_s(columns, data, value):
     """Not only conditions: the numbers, texts and times themselves."""
-    from counterflow.predicate.binding import Binder, zone_of
+    from counterflow.predicate.binding import Binder
+    from counterflow.predicate.columns import zone_of
     from counterflow.predicate.parsing import parse
 
     schemas, node = [types_of(columns)] * 2, parse(value)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.predicate.functions import levenshtein
+from counterflow.predicate.text_functions import levenshtein
 from counterflow.reference import reference_pairs
 from counterflow.spec.join_spec import build_spec
 from counterflow.windows.access import choose_path

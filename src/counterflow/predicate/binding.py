@@ -6,7 +6,6 @@ work is refused, before a row is read, with the place and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -15,13 +14,15 @@ from sqlglot import exp
 
 from counterflow.errors import ColumnError, EvaluationError, PredicateError, WindowError
 from counterflow.predicate.casts import cast_value, castable
+from counterflow.predicate.columns import QUALIFIERS, Schema, find_column, zone_of
 from counterflow.predicate.conditions import FUNCTION, Condition, PythonFunction
 from counterflow.predicate.durations import duration_us
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side
-from counterflow.predicate.forms import AGGREGATES, FORMS, collate, extract
+from counterflow.predicate.forms import AGGREGATES, FORMS, collate
 from counterflow.predicate.functions import FUNCTIONS, WALL_CLOCK_FUNCTIONS
 from counterflow.predicate.parsing import Node, check_rank, number, parse, sql_type
 from counterflow.predicate.python_expressions import Expr
+from counterflow.predicate.time_forms import extract
 from counterflow.predicate.types import (
     ARRAY,
     BIGINT,
@@ -44,8 +45,6 @@ from counterflow.predicate.types import (
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
 from counterflow.suggest import did_you_mean
 
-_QUALIFIERS: dict[str, Side] = {"l": "left", "left": "left", "r": "right", "right": "right"}
-
 _BINARY: dict[Any, str] = {
     exp.EQ: "=",
     exp.NullSafeEQ: "<=>",
@@ -64,9 +63,6 @@ _BINARY: dict[Any, str] = {
     exp.BitwiseOr: "|",
     exp.BitwiseXor: "^",
 }
-
-
-Schema = Mapping[str, SqlType | None]  # a column's type, None where a predicate cannot use it
 
 
 def bind(where: str | Expr, left: Schema, right: Schema, zone: str | None = None) -> Expression:
@@ -95,23 +91,6 @@ def convert(expression: Expression, target: SqlType) -> Expression:
         except EvaluationError as error:
             raise PredicateError(str(error)) from error
     return Call("cast", (expression,), target)
-
-
-def zone_of(node: Node, left: Schema, right: Schema) -> str:
-    """Return the zone in which a predicate reads wall clocks: that of its TIMESTAMP columns, UTC where they differ.
-
-    One zone serves the whole predicate, as one session zone does in Spark, so that a comparison of two wall clocks does
-    not depend on which side a row is on.
-    """
-    schemas: dict[Side, Schema] = {"left": left, "right": right}
-    zones = set()
-    for column in node.find_all(exp.Column):
-        named = _QUALIFIERS.get(column.table.lower())
-        for schema in [schemas[named]] if named else [] if column.table else [left, right]:
-            type_ = schema[name] if (name := find_column(schema, column.name)) is not None else None
-            if type_ is not None and type_.name == "TIMESTAMP":
-                zones.add(type_.zone)
-    return (zones.pop() or "UTC") if len(zones) == 1 else "UTC"
 
 
 class Binder:
@@ -146,7 +125,7 @@ class Binder:
         if isinstance(node.this, exp.Star):
             raise PredicateError("'*' cannot be used in a join predicate: name the columns to compare")
         if node.table:
-            side = _QUALIFIERS.get(node.table.lower())
+            side = QUALIFIERS.get(node.table.lower())
             if side is None:
                 raise ColumnError(
                     f"'{node.sql(dialect='spark')}': unknown qualifier '{node.table}'; "
@@ -457,7 +436,7 @@ class Binder:
             self.takes_arrays = False
         return Condition("condition", tuple(args), BOOLEAN, function)
 
-    def function(self, name: str, args: list[Expression]) -> Expression:
+    def function(self, name: str, args: list[Expression]) -> Call:
         known = FUNCTIONS.get(name)
         if known is None:
             raise PredicateError(
@@ -473,7 +452,7 @@ class Binder:
         if name in WALL_CLOCK_FUNCTIONS:
             targets = (TIMESTAMP_NTZ,)
         converted = tuple(convert(a, self.zoned(t)) for a, t in zip(args, targets, strict=True))
-        return Call(name, converted, self.zoned(result))
+        return Call(known.name, converted, self.zoned(result))
 
     def bind_extract(self, node: Node) -> Expression:
         return extract(self, node.name, self.expression(node.expression))
@@ -500,11 +479,3 @@ class Binder:
 
     def bind_dpipe(self, node: Node) -> Expression:
         return self.function("concat", [self.expression(node.this), self.expression(node.expression)])
-
-
-def find_column(schema: Mapping[str, Any], name: str) -> str | None:
-    """Return the column with this name, else its only match if case is ignored (as Spark resolves names), or None."""
-    if name in schema:
-        return name
-    folded = [column for column in schema if column.lower() == name.lower()]
-    return folded[0] if len(folded) == 1 else None

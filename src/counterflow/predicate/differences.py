@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -65,6 +66,9 @@ def _sides_where_nan_is_larger(larger: Expression) -> frozenset[Side]:
     parts = Difference()
     _collect(larger, 1, parts)
     return frozenset(side for sign, term in parts.terms if sign < 0 and term.type.is_float for side in sides_of(term))
+
+
+Bounds = dict[tuple[Expression, Expression], Inequality]  # by the keys of both sides
 
 
 @dataclass
@@ -187,3 +191,14 @@ def merge(a: Inequality, b: Inequality) -> Inequality:
         nan_sides=a.nan_sides | b.nan_sides,
         nulls_meet=a.nulls_meet and b.nulls_meet,
     )
+
+
+def all_of(parts: Iterable[Bounds | None]) -> Bounds | None:
+    """Return the bounds where all of some conditions are true; None where one of them never is."""
+    met: Bounds = {}
+    for part in parts:
+        if part is None:
+            return None
+        for key, bound in part.items():
+            met[key] = merge(met[key], bound) if key in met else bound
+    return met

@@ -16,26 +16,24 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import reduce
 
 from counterflow.predicate.casts import never_fails
 from counterflow.predicate.differences import (
-    Difference,
+    Bounds,
     Inequality,
-    Rounding,
+    all_of,
     as_inequality,
     bounded,
     constant_of,
     difference_of,
     merge,
 )
-from counterflow.predicate.expression import COMPARISONS, SIDES, Call, Expression, Literal, Side, sides_of
+from counterflow.predicate.expression import COMPARISONS, Call, Expression, Literal, sides_of
 from counterflow.predicate.great_circle import AXES, Points, chord_of_sum, chord_within, points_of_call
+from counterflow.predicate.prefixes import bounds_of_equal_text, bounds_of_text
 from counterflow.predicate.ranges import (
     ANYTHING,
-    FLOAT_ROUNDING,
-    ROUNDING,
     Range,
     branches_of,
     exact_bound,
@@ -43,15 +41,14 @@ from counterflow.predicate.ranges import (
     range_of,
     without_casts,
 )
-from counterflow.predicate.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, STRING
+from counterflow.predicate.types import BOOLEAN, DOUBLE, INT
+from counterflow.predicate.widths import BOTH_SIDES, as_double, within
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 LOGARITHM_SIZE = 1024.0  # the same of a logarithm
 COORDINATE_SIZE = 64.0  # what a coordinate's rounding is relative to: angles go round several times
 
 NUMBER = Range(high=sys.float_info.max)  # of what is no NaN
-BOTH_SIDES: frozenset[Side] = frozenset(SIDES)
-Bounds = dict[tuple[Expression, Expression], Inequality]  # by the keys of both sides
 Known = dict[Expression, Range]  # the values that an expression has, where the whole predicate is true
 
 
@@ -60,8 +57,8 @@ def implied_by(conjunct: Expression, known: Known | None = None) -> list[Inequal
 
     `known` is what all conjuncts together say of an expression (`known_from`).
     """
-    if isinstance(conjunct, Call) and conjunct.op == "like":
-        return [] if any(map(may_fail, conjunct.args)) else list(_of_pattern(conjunct).values())
+    if isinstance(conjunct, Call) and conjunct.op in ("like", "ilike"):
+        return [] if any(map(may_fail, conjunct.args)) else list((bounds_of_text(conjunct) or {}).values())
     if may_fail(conjunct) and not _fails_by_ratio(conjunct):
         return []
     found = _Conditions(known or {}).of(conjunct)
@@ -99,7 +96,9 @@ _SAFE = {
     "neg", "abs", "sqrt", "cbrt", "exp", "ln", "log", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan",
     "atan2", "tanh", "radians", "degrees", "sign", "signum", "pow", "power", "hypot", "pi", "haversine", "length",
     "upper", "lower", "trim", "levenshtein", "startswith", "endswith", "contains", "concat", "left", "right",
-    "substring", "substr", "reverse",
+    "substring", "reverse", "ltrim", "rtrim", "btrim", "initcap", "replace", "translate", "overlay", "instr", "locate",
+    "substring_index", "find_in_set", "octet_length", "bit_length", "ascii", "chr", "soundex", "md5", "sha1", "sha2",
+    "crc32", "unhex", "base64", "rint", "cot", "sec", "csc", "asinh", "acosh", "atanh", "e", "factorial",
 }  # fmt: skip
 
 
@@ -117,17 +116,17 @@ class _Conditions:
             return {}
         if condition.op == "and":
             inner = _Conditions(_met(self.known, known_from(condition.args)))
-            return _all_of(map(inner.of, condition.args))
+            return all_of(map(inner.of, condition.args))
         if condition.op == "or":
             return _any_of(map(self.of, condition.args))
         if condition.op == "not":
             return self.of_negated(condition.args[0])
         if condition.op == "in":
             return _any_of(self.of_equal(condition.args[0], option) for option in condition.args[1:])
+        if (of_text := bounds_of_text(condition)) is not None:
+            return of_text
         if condition.op == "=" or (condition.op == "<=>" and any(map(_is_value, condition.args))):
             return self.of_equal(*condition.args)
-        if condition.op in ("startswith", "endswith"):
-            return _begins_with(*(_reversed(arg) if condition.op == "endswith" else arg for arg in condition.args))
         ordered = _in_order(condition)
         return {} if ordered is None else self.at_most(*ordered)
 
@@ -146,10 +145,15 @@ class _Conditions:
         """Return what equality implies: each is at most the other; both are NaN, or none."""
         if not sides_of(a) and not sides_of(b):
             return {}
+        for truth, tested in ((a, b), (b, a)):
+            if isinstance(truth, Literal) and isinstance(truth.value, bool):
+                return self.of(tested) if truth.value else self.of_negated(tested)
+        if (of_text := bounds_of_equal_text(a, b)) is not None:
+            return of_text
         inner = self
         if not (self.may_be_nan(a) and self.may_be_nan(b)):
             inner = _Conditions(_met(self.known, {a: NUMBER, b: NUMBER}))
-        return _all_of([inner.at_most(a, b), inner.at_most(b, a)])
+        return all_of([inner.at_most(a, b), inner.at_most(b, a)])
 
     def at_most(self, smaller: Expression, larger: Expression) -> Bounds | None:
         """Return what `smaller <= larger` implies. Beyond all numbers is NaN: only NaN is not at most a number."""
@@ -165,9 +169,9 @@ class _Conditions:
                 found = _narrow(smaller, most.met(self.known.get(smaller, ANYTHING)))
             if len(sides_of(larger)) == 2:
                 least = Range(low=_constant_or(smaller, range_of(smaller).low))
-                found = _all_of([found, _narrow(larger, least.met(self.known.get(larger, ANYTHING)))])
+                found = all_of([found, _narrow(larger, least.met(self.known.get(larger, ANYTHING)))])
         if len(sides_of(smaller)) == 2 and len(sides_of(larger)) == 1 and range_of(smaller).low >= 0:
-            found = _all_of([found, _within(smaller, larger)])
+            found = all_of([found, within(smaller, larger)])
         return found
 
     def may_be_nan(self, expression: Expression) -> bool:
@@ -199,16 +203,6 @@ def _in_order(comparison: Call) -> tuple[Expression, Expression] | None:
         return None
     a, b = comparison.args
     return (a, b) if comparison.op in ("<", "<=") else (b, a)
-
-
-def _all_of(parts: Iterable[Bounds | None]) -> Bounds | None:
-    met: Bounds = {}
-    for part in parts:
-        if part is None:
-            return None
-        for key, bound in part.items():
-            met[key] = merge(met[key], bound) if key in met else bound
-    return met
 
 
 def _any_of(parts: Iterable[Bounds | None]) -> Bounds | None:
@@ -251,13 +245,13 @@ def _narrow(expression: Expression, values: Range) -> Bounds | None:
     difference = difference_of((expression, 1))
     if difference is not None:
         found = bounded(difference, exact_bound(values.low), exact_bound(values.high))
-        return {(found.left, found.right): found}
+        return {} if found.low is None and found.high is None else {(found.left, found.right): found}
     rule = _RULES.get(expression.op)
     return {} if rule is None else rule(expression, values)
 
 
 def _narrow_all(parts: Iterable[tuple[Expression, Range]]) -> Bounds | None:
-    return _all_of([_narrow(expression, values) for expression, values in parts])
+    return all_of([_narrow(expression, values) for expression, values in parts])
 
 
 def _sum(call: Call, values: Range) -> Bounds | None:
@@ -290,7 +284,7 @@ def _quotient(call: Call, values: Range) -> Bounds | None:
 def _ratio(a: Expression, b: Expression, values: Range) -> Bounds:
     """Return the band of the logarithms: a ratio above zero is between numbers of one sign. Zero says nothing."""
     low, high = (end if math.isinf(end) else math.log(end) for end in (values.low, values.high))
-    logs = [Call("log_size", (_as_double(e),), DOUBLE) for e in (a, b)]
+    logs = [Call("log_size", (as_double(e),), DOUBLE) for e in (a, b)]
     if sides_of(a) == {"right"}:
         logs, low, high = logs[::-1], -high, -low
     bounds = exact_bound(low), exact_bound(high)
@@ -348,7 +342,7 @@ def _least(call: Call, values: Range) -> Bounds | None:
     """Each argument is at least that, or NaN, which is larger than any number: then nothing is known of it."""
     parts = [(arg, Range(low=values.low)) for arg in call.args if not arg.type.is_float]
     circles = [_cosine_at_least(arg, values.low) for arg in call.args if arg.type.is_float]
-    found = _all_of([_narrow_all(parts), *circles])
+    found = all_of([_narrow_all(parts), *circles])
     return None if found is None else {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
 
 
@@ -381,6 +375,13 @@ def _increasing(inverse: Callable[[float], float], domain: Range = ANYTHING) -> 
         return _narrow(call.args[0], Range(-math.inf if low is None else low, math.inf if high is None else high))
 
     return rule
+
+
+_natural_logarithm = _increasing(lambda x: math.exp(min(x, 700.0)), Range(-700.0, 700.0))
+
+
+def _logarithm(call: Call, values: Range) -> Bounds | None:
+    return _natural_logarithm(call, values) if len(call.args) == 1 else {}  # others have a base
 
 
 def _sine(call: Call, values: Range) -> Bounds | None:
@@ -430,107 +431,13 @@ def _on_sphere(points: Points, chord: float) -> Bounds:
     return found
 
 
-# --- texts: how long they are, and where they stand in the order of texts
+# --- texts: how long they are (`predicate.prefixes` says how they begin)
 
 
 def _levenshtein(call: Call, values: Range) -> Bounds | None:
     """Texts differ in length by at most their distance."""
     lengths = tuple(Call("length", (arg,), INT) for arg in call.args)
     return _narrow(Call("-", lengths, INT), Range(-values.high, values.high))
-
-
-def _begins_with(text: Expression, prefix: Expression) -> Bounds:
-    """Return where a text lies in the order of texts: between its prefix and all that begins so."""
-    if [len(sides_of(e)) for e in (text, prefix)] != [1, 1] or sides_of(text) == sides_of(prefix):
-        return {}
-    place = Call("text_place", (text,), BIGINT)
-    first, last = (Call(name, (prefix,), BIGINT) for name in ("text_place", "text_place_last"))
-    after, before = (as_inequality(Call("<=", pair, BOOLEAN)) for pair in ((first, place), (place, last)))
-    return {(bound.left, bound.right): bound for bound in (after, before) if bound is not None}
-
-
-def _of_pattern(like: Call) -> Bounds:
-    """Return the bounds of what comes before a pattern's first wildcard."""
-    text, pattern, *escape = like.args
-    return _begins_with(text, Call("like_prefix", (pattern, *escape), STRING)) if len(sides_of(pattern)) == 1 else {}
-
-
-def _reversed(text: Expression) -> Expression:
-    return Call("reverse", (text,), STRING)
-
-
-# --- a bound that is an expression of one side
-
-
-def _within(value: Expression, most: Expression) -> Bounds:
-    """Return what it implies that a value, which is never negative, is at most an expression of one side."""
-    inner = without_casts(value)
-    if not isinstance(inner, Call):
-        return {}
-    if inner.op == "abs":
-        return _around(inner.args[0], most)
-    if inner.op == "hypot":
-        return _all_of([_around(arg, most) for arg in inner.args]) or {}
-    if inner.op == "greatest":
-        found = _all_of([_within(arg, most) for arg in inner.args]) or {}
-        return {key: replace(bound, nulls_meet=True) for key, bound in found.items()}
-    if inner.op == "sqrt" and range_of(inner.args[0]).low >= 0:
-        wide = _as_double(most)
-        return _within(inner.args[0], Call("*", (wide, wide), DOUBLE))
-    if inner.op == "+" and all(range_of(arg).low >= 0 for arg in inner.args):
-        return _all_of([_within(arg, most) for arg in inner.args]) or {}
-    exponent = number_of(without_casts(inner.args[1])) if inner.op in ("pow", "power") else None
-    if exponent == 2 or (inner.op == "*" and inner.args[0] == inner.args[1]):
-        return _around(inner.args[0], Call("sqrt", (Call("abs", (_as_double(most),), DOUBLE),), DOUBLE))
-    factor = number_of(without_casts(inner.args[1])) if inner.op in ("*", "/") else None
-    if factor is not None and factor > 0:
-        other = Call("/" if inner.op == "*" else "*", (_as_double(most), Literal(factor, DOUBLE)), DOUBLE)
-        return _within(inner.args[0], other)
-    return {}
-
-
-def _around(value: Expression, width: Expression) -> Bounds:
-    """Return the two inequalities of abs(value) <= width, where the value is a difference."""
-    difference = difference_of((without_casts(value), 1))
-    if difference is None:
-        return {}
-    centre = bounded(difference, Fraction(0), Fraction(0))
-    rounds: Rounding = difference.rounds
-    if rounds != "exact" or not (width.type.is_integer or width.type == INTERVAL):
-        width, rounds = _roomy(width, centre, difference), "float" if rounds == "float" else "double"
-    found: Bounds = {}
-    for most in (True, False):
-        # left - right is at most centre + width, and at least centre - width: the width goes to its own side.
-        left, right = centre.left, centre.right
-        if sides_of(width) == {"left"}:
-            left = _moved(left, width, not most)
-        else:
-            right = _moved(right, width, most)
-        low, high = (None, centre.high) if most else (centre.low, None)
-        found[left, right] = Inequality(left, right, low, high, rounds, centre.magnitude, BOTH_SIDES)
-    return found
-
-
-def _moved(key: Expression, width: Expression, up: bool) -> Expression:
-    op = "+" if up else "-"
-    if width.type == DOUBLE:
-        return Call(op, (_as_double(key), width), DOUBLE)
-    return Call(op, (key, width), key.type if width.type == INTERVAL else BIGINT)
-
-
-def _roomy(width: Expression, centre: Inequality, difference: Difference) -> Expression:
-    """Return a width with room for what the difference rounds, which is relative to its operands."""
-    rough = "FLOAT" in difference.types or width.type.name == "FLOAT"
-    own = centre.left if sides_of(width) == {"left"} else centre.right
-    size: Expression = Literal(difference.magnitude + 1.0, DOUBLE)
-    for part in (own, width):
-        size = Call("+", (size, Call("abs", (_as_double(part),), DOUBLE)), DOUBLE)
-    spare = Call("*", (size, Literal(FLOAT_ROUNDING if rough else ROUNDING, DOUBLE)), DOUBLE)
-    return Call("+", (_as_double(width), spare), DOUBLE)
-
-
-def _as_double(expression: Expression) -> Expression:
-    return expression if expression.type == DOUBLE else Call("cast", (expression,), DOUBLE)
 
 
 _RULES: dict[str, Callable[[Call, Range], Bounds | None]] = {
@@ -557,8 +464,8 @@ _RULES: dict[str, Callable[[Call, Range], Bounds | None]] = {
     "atan": _increasing(math.tan, Range(-math.pi / 2, math.pi / 2)),
     "atan2": _arc_tangent_2,
     "exp": _increasing(math.log, Range(0.0, math.inf)),
-    "ln": _increasing(lambda x: math.exp(min(x, 700.0)), Range(-700.0, 700.0)),
-    "log": _increasing(lambda x: math.exp(min(x, 700.0)), Range(-700.0, 700.0)),
+    "ln": _natural_logarithm,
+    "log": _logarithm,
     "cbrt": _increasing(lambda x: x * x * x),
     "haversine": _haversine,
     "levenshtein": _levenshtein,

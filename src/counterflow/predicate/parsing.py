@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import sqlglot
@@ -37,6 +38,33 @@ Node = Any  # a sqlglot expression
 BINARY_COLLATION = "UTF8_BINARY"
 
 
+# Functions whose arguments words may part instead of commas, and the words; OVERLAY(a PLACING b FROM 1 FOR 2).
+_WORDS = {"POSITION": ("IN",), "OVERLAY": ("PLACING", "FROM", "FOR"), "SUBSTRING": ("FROM", "FOR")}
+_WORDS["SUBSTR"] = _WORDS["SUBSTRING"]
+_TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+def _with_words(name: str, parser: Any) -> Node:
+    """Parse a function's arguments up to its closing parenthesis."""
+    args = parser._parse_csv(parser._parse_bitwise)
+    for word in _WORDS[name]:
+        if parser._match_texts((word,)):
+            args.append(parser._parse_bitwise())
+    return exp.Anonymous(this=name.lower(), expressions=args)
+
+
+def _trim(parser: Any) -> Node:
+    """Parse trim(s), trim(letters, s) and TRIM(BOTH letters FROM s), where BOTH or the letters may be missing."""
+    next_one = parser._next.text if parser._next else ""
+    named = _TRIMS.get(parser._curr.text.upper()) if parser._curr and next_one not in (")", ",", ".") else None
+    if named is not None:
+        parser._advance()
+    args = [] if parser._match_texts(("FROM",)) else parser._parse_csv(parser._parse_bitwise)
+    if not args or parser._match_texts(("FROM",)):
+        args.append(parser._parse_bitwise())
+    return exp.Anonymous(this=named or "trim", expressions=args)
+
+
 class _SparkPredicates(Spark):
     """Spark's syntax, but every function stays a plain call by its own name: `functions.py` gives the meaning."""
 
@@ -45,7 +73,11 @@ class _SparkPredicates(Spark):
 
     class Parser(Spark.Parser):  # type: ignore[valid-type, misc]
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
-        FUNCTION_PARSERS = {k: Spark.Parser.FUNCTION_PARSERS[k] for k in ("CAST", "TRY_CAST", "EXTRACT")}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            **{k: Spark.Parser.FUNCTION_PARSERS[k] for k in ("CAST", "TRY_CAST", "EXTRACT")},
+            "TRIM": _trim,
+            **{name: partial(_with_words, name) for name in _WORDS},
+        }
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
         STRICT_CAST = True  # CAST is an error where it fails, TRY_CAST is NULL
         # `a = b < c` is `(a = b) < c`: in Spark all comparisons are of one rank.

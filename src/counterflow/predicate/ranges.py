@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from counterflow.predicate.casts import never_fails
+from counterflow.predicate.differences import CONSTANT_MAX
 from counterflow.predicate.expression import Call, Column, Expression, Literal
 
 ROUNDING, FLOAT_ROUNDING = 2.0**-40, 2.0**-18  # relative, of all that happens in one operation
@@ -89,7 +90,9 @@ _KNOWN = {
     "acos": Range(0.0, HALF_TURN),
     "atan2": Range(-HALF_TURN, HALF_TURN),
     "pi": Range(HALF_TURN, HALF_TURN),
-    "length": NOT_NEGATIVE,
+    "e": Range(math.e, math.e),
+    **dict.fromkeys(("length", "octet_length", "bit_length", "instr", "locate", "find_in_set", "ascii"), NOT_NEGATIVE),
+    "bit_count": Range(0.0, 64.0),
     "levenshtein": NOT_NEGATIVE,
     "haversine": Range(0.0, 6_371_008.8 * HALF_TURN),
 }
@@ -192,5 +195,5 @@ def branches_of(call: Call) -> tuple[Expression, ...]:
 
 
 def exact_bound(value: float) -> Fraction | None:
-    """Return an end of a range as a bound; None where it does not bind."""
-    return Fraction(value) if math.isfinite(value) else None
+    """Return an end of a range as a bound; None where it does not bind, or could overflow on the way."""
+    return Fraction(value) if abs(value) < CONSTANT_MAX else None

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from counterflow.errors import ColumnError, OptionError, TimeError, WindowError
-from counterflow.predicate.binding import bind, find_column
+from counterflow.predicate.binding import bind
+from counterflow.predicate.columns import find_column
 from counterflow.predicate.expression import Expression, Side, columns_of
 from counterflow.predicate.nulls import required_columns
 from counterflow.predicate.python_expressions import Expr

@@ -7,11 +7,9 @@ show that it cannot overflow, and on Python integers otherwise.
 from __future__ import annotations
 
 import math
-import operator
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -24,14 +22,16 @@ from counterflow.predicate.casts import cast_value
 from counterflow.predicate.conditions import Condition
 from counterflow.predicate.expression import COMPARISONS, Call, Column, Expression, Literal, Side, columns_of
 from counterflow.predicate.functions import FUNCTIONS, TEXT_MAX, call_function
-from counterflow.predicate.great_circle import ANGLE_MAX, AXES
 from counterflow.predicate.ranges import number_of, without_casts
+from counterflow.predicate.registry import FAILURES
 from counterflow.predicate.types import BOOLEAN, SqlType, integer_range
 from counterflow.predicate.wall_clock import US_PER_DAY, UTC_NAMES
+from counterflow.windows.key_columns import KEY_COLUMNS
+from counterflow.windows.text_columns import TEXT_COLUMNS, levenshtein
+from counterflow.windows.time_columns import TIME_COLUMNS
 from counterflow.windows.vectors import Array, Vector, dtype_of, filler_of, from_python, literal, to_python
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-PLACE_BYTES = 6  # of a text, which make a number that a DOUBLE holds
 
 Columns = Mapping[str, Vector]
 
@@ -101,10 +101,9 @@ def evaluate(expression: Expression, frame: Frame) -> Vector:
         return _cast(args[0], expression)
     fast = _FAST_FUNCTIONS.get(expression.op)
     if fast is not None:
-        return _null_if_any_null(expression.type, fast(*[a.values for a in args]), args)
-    if expression.op in FUNCTIONS:
-        return _elementwise(expression.type, partial(call_function, expression.op), args)
-    return _arithmetic(expression, args)
+        with suppress(*FAILURES):  # some row has no value, perhaps one with a NULL; or it is not made for these
+            return _null_if_any_null(expression.type, fast(*[a.values for a in args]), args)
+    return _called(expression, args) if expression.op in FUNCTIONS else _arithmetic(expression, args)
 
 
 def _distance_limit(call: Call) -> int | None:
@@ -121,7 +120,7 @@ def _distance(arg: Expression, frame: Frame, limit: int) -> Vector:
     if not (isinstance(arg, Call) and arg.op == "levenshtein"):
         return evaluate(arg, frame)
     texts = [evaluate(text, frame) for text in arg.args]
-    return _null_if_any_null(arg.type, _levenshtein(texts[0].values, texts[1].values, limit), texts)
+    return _null_if_any_null(arg.type, levenshtein(texts[0].values, texts[1].values, limit), texts)
 
 
 def _null_if_any_null(type_: SqlType, values: Array, args: list[Vector]) -> Vector:
@@ -132,6 +131,25 @@ def _null_if_any_null(type_: SqlType, values: Array, args: list[Vector]) -> Vect
     if valid is not None and len(valid) != len(values):
         values, valid = np.broadcast_arrays(values, valid)
     return Vector(type_, values, valid)
+
+
+def _called(call: Call, args: list[Vector]) -> Vector:
+    """Call a function of one row for all that have no NULL; only if one has no value, again to say which."""
+    n = max((len(a) for a in args), default=0)
+    args = [a.broadcast(n) for a in args]
+    valid = _null_if_any_null(call.type, np.empty(n, bool), args).valid
+    rows = np.arange(n) if valid is None else np.flatnonzero(valid)
+    columns = [to_python(a if valid is None else a.take(rows)) for a in args]
+    try:
+        found = list(map(FUNCTIONS[call.op].scalar, *columns)) if columns else [FUNCTIONS[call.op].scalar()]
+    except FAILURES:
+        return _elementwise(call.type, partial(call_function, call.op), args)
+    if valid is None:
+        return from_python(call.type, found)
+    values: list[Any] = [None] * n
+    for row, value in zip(rows.tolist(), found, strict=True):
+        values[row] = value
+    return from_python(call.type, values)
 
 
 def _elementwise(type_: SqlType, scalar: Callable[..., Any], args: list[Vector]) -> Vector:
@@ -409,67 +427,6 @@ def _hypot(x: Array, y: Array) -> Array:
         return np.asarray(np.hypot(x, y))
 
 
-def _coordinate(axis: str) -> Callable[[Array, Array], Array]:
-    """Return what computes a coordinate of points on the unit sphere; NaN where an angle is too large to tell."""
-
-    def coordinate(latitude: Array, longitude: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            found = np.sin(latitude) + 0.0 * longitude if axis == "unit_z" else np.cos(latitude)
-            if axis != "unit_z":
-                found = found * (np.cos(longitude) if axis == "unit_x" else np.sin(longitude))
-            usual = (np.abs(latitude) <= ANGLE_MAX) & (np.abs(longitude) <= ANGLE_MAX)
-        return np.where(usual, found, np.nan)
-
-    return coordinate
-
-
-def _log_size(x: Array) -> Array:
-    """Return the logarithms of numbers without their signs; NaN of zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(x == 0, np.nan, np.log(np.abs(x)))
-
-
-def _text_places(texts: Array, fill: bytes) -> Array:
-    """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
-    return np.fromiter((_text_place(text, fill) for text in texts), np.int64, len(texts))
-
-
-def _text_place(text: str | None, fill: bytes) -> int:
-    data = (text or "").encode("utf-8", "surrogatepass")[:PLACE_BYTES]
-    return int.from_bytes(data.ljust(PLACE_BYTES, fill), "big")
-
-
-def _like_prefixes(patterns: Array, escapes: Array | None = None) -> Array:
-    """Return what stands before the first wildcard of a pattern; nothing, if it has an escape character."""
-    escaping = ["\\"] if escapes is None else escapes
-    pairs = zip(patterns, islice(cycle(escaping), len(patterns)), strict=True)
-    return np.array([_like_prefix(pattern, escape) for pattern, escape in pairs], object)
-
-
-def _like_prefix(pattern: str | None, escape: str | None) -> str:
-    if not pattern or not escape or escape in pattern:
-        return ""
-    return re.split("[%_]", pattern, maxsplit=1)[0]
-
-
-def _by_text(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
-    """Return a function of texts, called for all of them without a Python function in between."""
-
-    def call(*texts: Array) -> Array:
-        texts = tuple(np.broadcast_arrays(*texts)) if len({len(t) for t in texts}) > 1 else texts
-        return np.fromiter(map(function, *texts), dtype, len(texts[0]))
-
-    return call
-
-
-def _levenshtein(a: Array, b: Array, limit: int = TEXT_MAX) -> Array:
-    from counterflow.windows.compiled.forking import compiled_module
-
-    a, b = np.broadcast_arrays(a, b)
-    found: Array = compiled_module("texts").levenshtein(a, b, np.ones(len(a), bool), limit)
-    return found
-
-
 # Only operations that IEEE 754 defines to the last bit: the others must not differ from the oracle's libm.
 _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "abs": _absolute,
@@ -480,19 +437,9 @@ _FAST_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "radians": lambda x: x * (math.pi / 180.0),
     "degrees": lambda x: x * (180.0 / math.pi),
     "hypot": _hypot,
-    "startswith": _by_text(str.startswith, bool),
-    "endswith": _by_text(str.endswith, bool),
-    "contains": _by_text(operator.contains, bool),
-    "length": _by_text(len, np.int64),
-    "upper": _by_text(str.upper, object),
-    "lower": _by_text(str.lower, object),
-    "levenshtein": _levenshtein,
-    # what only keys use, which need not be exact
-    **{axis: _coordinate(axis) for axis in AXES},
-    "log_size": _log_size,
-    "text_place": partial(_text_places, fill=b"\0"),
-    "text_place_last": partial(_text_places, fill=b"\xff"),
-    "like_prefix": _like_prefixes,
+    **TEXT_COLUMNS,
+    **TIME_COLUMNS,
+    **KEY_COLUMNS,
 }
 
 

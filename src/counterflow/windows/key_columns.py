@@ -1,0 +1,71 @@
+"""What only keys use: numbers that tell where rows lie. They need not be exact, as every candidate is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
+
+import numpy as np
+
+from counterflow.predicate.great_circle import ANGLE_MAX, AXES
+from counterflow.windows.text_columns import BACKSLASH
+from counterflow.windows.vectors import Array
+
+PLACE_BYTES = 6  # of a text, which make a number that a DOUBLE holds
+
+
+def _coordinate(axis: str) -> Callable[[Array, Array], Array]:
+    """Return what computes a coordinate of points on the unit sphere; NaN where an angle is too large to tell."""
+
+    def coordinate(latitude: Array, longitude: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            found = np.sin(latitude) + 0.0 * longitude if axis == "unit_z" else np.cos(latitude)
+            if axis != "unit_z":
+                found = found * (np.cos(longitude) if axis == "unit_x" else np.sin(longitude))
+            usual = (np.abs(latitude) <= ANGLE_MAX) & (np.abs(longitude) <= ANGLE_MAX)
+        return np.where(usual, found, np.nan)
+
+    return coordinate
+
+
+def _log_size(x: Array) -> Array:
+    """Return the logarithms of numbers without their signs; NaN of zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(x == 0, np.nan, np.log(np.abs(x)))
+
+
+def _text_places(texts: Array, fill: bytes) -> Array:
+    """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
+    return np.fromiter((_text_place(text, fill) for text in texts), np.int64, len(texts))
+
+
+def _text_place(text: str | None, fill: bytes) -> int:
+    data = (text or "").encode("utf-8", "surrogatepass")[:PLACE_BYTES]
+    return int.from_bytes(data.ljust(PLACE_BYTES, fill), "big")
+
+
+def _like_parts(end: int, patterns: Array, escapes: Array = BACKSLASH) -> Array:
+    """Return what stands before the first wildcard of a pattern (end 0), or after its last one (end -1).
+
+    Nothing, if it has an escape character: then a row that ends in an error is among the candidates.
+    """
+    pairs = zip(patterns, islice(cycle(escapes), len(patterns)), strict=True)
+    return np.array([_like_part(pattern, escape, end) for pattern, escape in pairs], object)
+
+
+def _like_part(pattern: str | None, escape: str | None, end: int) -> str:
+    if not pattern or not escape or escape in pattern:
+        return ""
+    return re.split("[%_]", pattern)[end]
+
+
+KEY_COLUMNS: dict[str, Callable[..., Array]] = {
+    **{axis: _coordinate(axis) for axis in AXES},
+    "log_size": _log_size,
+    "text_place": partial(_text_places, fill=b"\0"),
+    "text_place_last": partial(_text_places, fill=b"\xff"),
+    "like_prefix": partial(_like_parts, 0),
+    "like_suffix": partial(_like_parts, -1),
+}

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import cycle, islice
 
 import numpy as np
+import pyarrow as pa
 
 from counterflow.predicate.great_circle import ANGLE_MAX, AXES
 from counterflow.windows.text_columns import BACKSLASH
@@ -36,14 +37,21 @@ def _log_size(x: Array) -> Array:
         return np.where(x == 0, np.nan, np.log(np.abs(x)))
 
 
-def _text_places(texts: Array, fill: bytes) -> Array:
+def _text_places(texts: Array, fill: int) -> Array:
     """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
-    return np.fromiter((_text_place(text, fill) for text in texts), np.int64, len(texts))
-
-
-def _text_place(text: str | None, fill: bytes) -> int:
-    data = (text or "").encode("utf-8", "surrogatepass")[:PLACE_BYTES]
-    return int.from_bytes(data.ljust(PLACE_BYTES, fill), "big")
+    try:
+        encoded = pa.array(texts, pa.large_string())
+    except UnicodeEncodeError:  # half a letter
+        encoded = pa.array([(text or "").encode("utf-8", "surrogatepass") for text in texts], pa.large_binary())
+    _, offsets, data = encoded.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(texts) + 1)
+    letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    places = np.zeros(len(texts), np.int64)
+    for k in range(PLACE_BYTES):
+        at = ends[:-1] + k
+        byte = letters[np.minimum(at, len(letters) - 1)]
+        places = (places << 8) | np.where(at < ends[1:], byte, np.uint8(fill))
+    return places
 
 
 def _like_parts(end: int, patterns: Array, escapes: Array = BACKSLASH) -> Array:
@@ -64,8 +72,8 @@ def _like_part(pattern: str | None, escape: str | None, end: int) -> str:
 KEY_COLUMNS: dict[str, Callable[..., Array]] = {
     **{axis: _coordinate(axis) for axis in AXES},
     "log_size": _log_size,
-    "text_place": partial(_text_places, fill=b"\0"),
-    "text_place_last": partial(_text_places, fill=b"\xff"),
+    "text_place": partial(_text_places, fill=0),
+    "text_place_last": partial(_text_places, fill=255),
     "like_prefix": partial(_like_parts, 0),
     "like_suffix": partial(_like_parts, -1),
 }

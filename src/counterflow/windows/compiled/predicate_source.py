@@ -210,9 +210,9 @@ class _Writer:
         raise NotCompilable(str(call))
 
     def _nearby(self, call: Call) -> tuple[Value, Value] | None:
-        """Write the operands of `haversine(...) <= metres`: infinite at once where the latitudes alone are too far apart.
+        """Write the operands of `haversine(...) <= metres`, infinite at once where latitudes alone are too far apart.
 
-        So most candidates that are none cost no sine. Beyond the poles a difference of latitudes says nothing.
+        So most candidates that are no pairs cost no sine. Beyond the poles a difference of latitudes says nothing.
         """
         if call.op not in ("<", "<=", ">", ">="):
             return None

@@ -198,7 +198,9 @@ def predicate_rows():
             tuples_per_s=1.25e6, candidates_per_row=2.5, candidates_per_pair=1.2, matches_per_row=2.0,
             scanned_per_row=0.0, seconds=0.1,
         )  # fmt: skip
-    for name, systems in (("one of two", ("counterflow", "duckdb")), ("prefix", ("counterflow",))):
+    finite = {"one of two": ("counterflow", "duckdb"), "prefix": ("counterflow",)}
+    finite |= {"haversine": ("counterflow",), "overlap": ("counterflow", "duckdb")}
+    for name, systems in finite.items():
         for system in systems:
             yield dict(
                 shape, case="finite", predicate=name, rows=200_000, window_rows=20_000, pairs=4_000, system=system,
@@ -333,8 +335,10 @@ def test_a_chosen_configuration():
 def test_readme_table(reports):
     lines = readme_table(reports).splitlines()
     assert lines[0] == "| join | `cf.window_join` | beside it |"
-    assert lines[2:9] == [
+    assert lines[2:11] == [
         "| tables of 500,000 rows, two bands | 0.19 s | DuckDB 10 s, with a grid key by hand 0.26 s |",
+        "| tables of 200,000 rows, 10 km on the globe | 0.2 s | DuckDB more than two minutes |",
+        "| tables of 200,000 rows, overlaps of intervals | 0.2 s | DuckDB 0.2 s |",
         "| streams in process, equality | 3.4 M rows/s | |",
         "| streams in process, two bands | 3.4 M rows/s | |",
         "| the same at 100,000 rows/s | p50 1.0 ms, p99 3.8 ms | |",
@@ -343,14 +347,14 @@ def test_readme_table(reports):
         "| Spark, equality | 0.39 (0.48) s | Spark's own 0.89 s |",
     ]
     assert "Windows of 100,000 rows a side (in brackets: 5,000,000)." in lines[-1]
-    assert "`kernels`, `streams`, `spark` on a processor, 2 cores, 24 GiB, November 2026." in lines[-1]
+    assert "`kernels`, `streams`, `spark`, `predicates` on a processor, 2 cores, 24 GiB, November 2026." in lines[-1]
 
 
 def test_readme_table_takes_the_newest_whole_results(reports):
     newer = report("streams") | {"date": "2026-12-01T00:00:00+00:00", "machine": {**MACHINE, "cpu": "another"}}
     smoke = report("streams") | {"date": "2027-01-01T00:00:00+00:00", "smoke": True, "results": []}
     table = readme_table([newer, smoke, *reports])
-    assert "`kernels`, `spark` on a processor" in table and "`streams` on another" in table
+    assert "`kernels`, `spark`, `predicates` on a processor" in table and "`streams` on another" in table
     assert readme_table(reports[:-1]) is None
 
 

@@ -13,6 +13,7 @@ Row = dict[str, Any]
 NEEDED = ("kernels", "streams", "spark")
 HEADING = ["join", "`cf.window_join`", "beside it"]
 DUCKDB = {"duckdb_plain": "DuckDB", "duckdb_grid": "with a grid key by hand"}
+SHOWN = {"haversine": "10 km on the globe", "overlap": "overlaps of intervals", "levenshtein": "texts two edits apart"}
 SPARK = {
     "spark_grid": "with a grid key by hand",
     "spark_bucket_explode": "with bucket and explode",
@@ -27,8 +28,10 @@ def readme_table(reports: list[Report]) -> str | None:
     if not all(name in newest for name in NEEDED):
         return None
     kernels, streams, spark = (newest[name]["results"] for name in NEEDED)
-    lines = [_tables(kernels), *_streams(streams), _spark(spark, "band"), _spark(spark, "equi")]
-    said = f"{_sizes(spark)} {_machines([newest[name] for name in NEEDED])}"
+    shown = [name for name in (*NEEDED, "predicates") if name in newest]
+    finite = newest["predicates"]["results"] if "predicates" in newest else []
+    lines = [_tables(kernels), *_finite(finite), *_streams(streams), _spark(spark, "band"), _spark(spark, "equi")]
+    said = f"{_sizes(spark)} {_machines([newest[name] for name in shown])}"
     return f"{markdown_table(HEADING, lines)}\n\n{said}"
 
 
@@ -37,6 +40,17 @@ def _tables(rows: list[Row]) -> list[str]:
     ours = pick_all(rows, path="finite_join", through="counterflow")[0]
     beside = ", ".join(f"{name} {short(seconds[way])} s" for way, name in DUCKDB.items() if way in seconds)
     return [f"tables of {ours['rows_per_side']:,} rows, two bands", f"{short(ours['seconds'])} s", beside]
+
+
+def _finite(rows: list[Row]) -> list[list[str]]:
+    """Return joins of tables by the predicates of `SHOWN`, beside DuckDB's."""
+    lines = []
+    for name, said in SHOWN.items():
+        ours, theirs = (pick(rows, case="finite", predicate=name, system=who) for who in ("counterflow", "duckdb"))
+        if ours is not None:
+            beside = f"DuckDB {short(theirs['seconds'])} s" if theirs else "DuckDB more than two minutes"
+            lines.append([f"tables of {ours['rows']:,} rows, {said}", f"{short(ours['seconds'])} s", beside])
+    return lines
 
 
 def _streams(rows: list[Row]) -> list[list[str]]:

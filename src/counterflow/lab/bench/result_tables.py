@@ -286,6 +286,7 @@ THROUGH = {
     ("band", "identity"): "an operator that only passes the rows on",
     ("band", "spark_bucket_explode"): "Spark's own join with bucket and explode",
     ("band", "spark_grid"): "Spark's own join with a 2-D grid key made by hand",
+    ("distance", "counterflow"): "the same points within a distance",
     ("equi", "counterflow"): "equi-join",
     ("equi", "spark_native"): "Spark's own equi-join",
 }

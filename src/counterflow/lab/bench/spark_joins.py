@@ -45,6 +45,7 @@ ASKED = {
     "band_to_identity": "at least 0.7",
     "band_to_bucket_explode": "at least 5",
     "equi_to_native": "at least 1.5",
+    "distance_to_band": "at most 1.5",
     "memory_growth_bytes": "none",
     "band_to_grid": "",
     "equi_warm_5m_to_100k": "",
@@ -59,6 +60,7 @@ Through = Literal["counterflow", "identity", "spark_bucket_explode", "spark_grid
 class SparkSizes:
     batch_rows: int = 50_000  # of each side
     band_windows: tuple[int, ...] = (100_000, 1_000_000, 2_000_000, 5_000_000)
+    distance_window: int = 1_000_000
     equi_windows: tuple[int, ...] = (100_000, 5_000_000)
     turns: int = 2  # how often the cases that are compared run
     settle: int = 5  # micro-batches at least before measuring: workers import, the JVM compiles
@@ -76,6 +78,7 @@ class SparkSizes:
 SMOKE = SparkSizes(
     batch_rows=2_000,
     band_windows=(4_000,),
+    distance_window=4_000,
     equi_windows=(4_000,),
     turns=1,
     settle=2,
@@ -236,7 +239,8 @@ def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
     with _session(note) as (session, folder):
         bench = SparkBench(SMOKE if smoke else SparkSizes(), session, folder, note)
         # Memory first, while the workers are new: windows of queries that have ended stay in them for some minutes.
-        seen = {**_measure_memory(bench), **_measure_bands(bench), **_measure_equalities(bench)}
+        seen = {**_measure_memory(bench), **_measure_bands(bench), **_measure_distance(bench)}
+        seen |= _measure_equalities(bench)
     bench.remarks.append(
         "delay is a micro-batch's duration; state_commit_ms and the counters in us are sums over tasks that run at once"
     )
@@ -285,6 +289,15 @@ def _measure_bands(bench: SparkBench) -> dict[str, float]:
     if {100_000, 2_000_000} <= set(cases):
         ratios["warm_2m_to_100k"] = cases[2_000_000].batch_ms / cases[100_000].batch_ms
     return ratios
+
+
+def _measure_distance(bench: SparkBench) -> dict[str, float]:
+    """Measure a distance and the benchmark join's bands in turns."""
+    window = bench.sizes.distance_window
+    distance, band = bench.case("distance", "counterflow", window), bench.case("band", "counterflow", window)
+    _take_turns(bench, band, [distance])
+    bench.add(distance)
+    return {"distance_to_band": distance.batch_ms / band.batch_ms}
 
 
 def _measure_equalities(bench: SparkBench) -> dict[str, float]:

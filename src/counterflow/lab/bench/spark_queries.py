@@ -26,9 +26,10 @@ from counterflow.lab.bench.benchmark_inputs import BAND, DOMAIN
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.windows.vectors import Array
 
-JoinKind = Literal["band", "equi"]
+JoinKind = Literal["band", "distance", "equi"]
 WHERE: dict[JoinKind, str] = {
     "band": f"abs(l.x - r.a) <= {BAND} AND abs(l.y - r.b) <= {BAND}",
+    "distance": f"sqrt(pow(l.x - r.a, 2) + pow(l.y - r.b, 2)) <= {BAND}",
     "equi": "l.k = r.k",
 }
 STEP_US = 20  # between two rows of a stream

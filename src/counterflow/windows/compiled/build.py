@@ -70,6 +70,7 @@ class Shape:
     scan_keys: tuple[tuple[str, str], ...]  # dtypes of keys that inequalities bound, and how: low, high or band
     scan_columns: tuple[Column, ...]  # those keys
     basic_block: int = 0  # rows in a sorted block; 0 where sorted blocks are not asked for
+    keeps_keys: bool = False  # whether records have their keys, which are compared before the predicate is
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
         found = [kernel_dtype(column.type) for column in columns]
@@ -85,6 +86,10 @@ class Shape:
         return self.bands + 2 * self.overlaps
 
     @property
+    def kept_keys(self) -> int:
+        return self.key_rows if self.keeps_keys and self.index == "grid_index" else 0
+
+    @property
     def index(self) -> str:
         """The index's template: where a probe visits several cells, their rows should lie side by side."""
         return "sorted_blocks" if self.basic_block else "grid_index" if self.dimensions else "hash_index"
@@ -98,7 +103,8 @@ class Shape:
     def record(self) -> np.dtype[Any]:
         """A row in the index: wide fields first, so that all are aligned."""
         columns = [(f"c{i}", d) for i, d in enumerate(self.dtypes(self.stored_columns))]
-        fields = [*columns, ("back" if self.index == "hash_index" else "row", "u4")]
+        kept = [(f"k{i}", "f8") for i in range(self.kept_keys)]
+        fields = [*columns, *kept, ("back" if self.index == "hash_index" else "row", "u4")]
         return np.dtype(sorted(fields, key=lambda f: -int(f[1][1:])), align=True)
 
 
@@ -126,6 +132,7 @@ PROBE = void(
         holes = [
             function_text("record_values(record)", [f"return {tuple_text(f'record.c{k}' for k in numbers)}"]),
             function_text("fill(record, columns, i)", [f"record.c{k} = columns[{k}][i]" for k in numbers] or ["pass"]),
+            *nearness_holes(shape),
         ]
         return constants, holes
 
@@ -273,6 +280,29 @@ OPTIONS = dict(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
 INLINED = dict(OPTIONS, forceinline=True)  # into the caller, after it was optimised by itself
 SPLICED = dict(OPTIONS, inline="always")  # into the caller as if its text stood there: it is not compiled by itself
 """
+
+
+def nearness_holes(shape: Shape) -> list[str]:
+    """Return what compares a record's keys with a probe's, by the bounds of `buckets`, before the predicate is asked.
+
+    Records without keys are always near. A key that is NaN is, too: of a row that may match anything it is NaN.
+    """
+    kept = range(shape.kept_keys)
+    keep = [f"record.k{r} = keys[{r}, i] if usable[i] == BY_KEY else np.nan" for r in kept]
+    limits, tests = [], []
+    for k in range(shape.bands if kept else 0):
+        limits.append(f"a{k}, b{k} = key_range(keys[{k}, p], bands, {k})")
+        tests += [f"(not (record.k{k} < limits[{2 * k}]))", f"(not (record.k{k} > limits[{2 * k + 1}]))"]
+    for k in range(shape.bands, shape.dimensions if kept else 0):
+        row = 2 * k - shape.bands
+        limits.append(f"a{k}, b{k} = span_range(keys[{row}, p], keys[{row + 1}, p], bands, {k})")
+        tests += [f"(not (record.k{row + 1} < limits[{2 * k}]))", f"(not (record.k{row} > limits[{2 * k + 1}]))"]
+    found = tuple_text(f"{end}{k}" for k in range(shape.dimensions) for end in "ab") if kept else "(0.0,)"
+    return [
+        function_text("keep(record, keys, usable, i)", keep or ["pass"]),
+        function_text("limits_of(keys, bands, p)", [*limits, f"return {found}"]),
+        function_text("near(record, limits)", [f"return {' & '.join(tests) or 'True'}"]),
+    ]
 
 
 def _array_types(dtypes: list[str]) -> str:

@@ -101,6 +101,7 @@ class CompiledPredicate:
             scan_keys,
             tuple(self.scan_columns),
             basic_block,
+            keeps_keys=accept.is_expensive,
         )
         self.kernels = Kernels(shape, accept)
 

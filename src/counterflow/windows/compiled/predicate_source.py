@@ -29,6 +29,10 @@ from counterflow.predicate.types import BOOLEAN, DOUBLE, INTEGER_BITS, integer_r
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN
 from counterflow.windows.vectors import kernel_dtype
 
+SLOW = (
+    "haversine(",
+    *(f"math.{name}(" for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "exp", "hypot")),
+)
 ARGUMENT_BITS = 31  # integers of no more bits are arguments; the range of larger ones must be known
 NULL_BITS = 64  # columns of a side whose NULLs a kernel tells apart
 
@@ -61,6 +65,11 @@ class Accept:
     @property
     def complete(self) -> bool:
         return not self.left_out
+
+    @property
+    def is_expensive(self) -> bool:
+        """Whether it takes longer than to compare a row's keys first."""
+        return not self.complete or any(name in line for line in self.lines for name in SLOW)
 
     @property
     def verdict(self) -> str:

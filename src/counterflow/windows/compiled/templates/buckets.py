@@ -154,6 +154,13 @@ def key_range(value, bands, k):
 
 
 @njit(**OPTIONS)
+def span_range(start, end, bands, k):
+    """Return the least end and the greatest start of stored intervals that overlap a probe's, rounding included."""
+    spare = 2 * (abs(start) + abs(end) + bands[k, MAGNITUDE]) * bands[k, SLACK]
+    return start + bands[k, LOW] - spare, end + bands[k, HIGH] + spare
+
+
+@njit(**OPTIONS)
 def cell_range(value, bands, k):
     """Return the first and the last cell in which such a key lies."""
     least, most = key_range(value, bands, k)

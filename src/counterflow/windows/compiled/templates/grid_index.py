@@ -144,6 +144,7 @@ def append(begin, end, hashes, keys, usable, bands, columns, heads, records, poo
         record = records[(word >> START_SHIFT) * UNIT + (word & COUNT_MASK)]
         record.row = uint32(next_row + i)
         fill(record, columns, i)
+        keep(record, keys, usable, i)
         heads[number] = word + 1
     hand = pool[HAND]
     stop = min(hand + (end - begin) // ROWS_PER_SWEEP + 1, len(heads))
@@ -199,11 +200,12 @@ def probe(
             return
         candidates += inside
         values, base, span = probe_values(columns, p), oldest[p], newest[p] - oldest[p]
+        limits = limits_of(keys, bands, p)
         for v in range(first, first + visits[p % SLOTS]):
             word = heads[numbers[v]]
             begin = (word >> START_SHIFT) * UNIT
             found, unsure = check_records(
-                begin, begin + (word & COUNT_MASK), p, values, base, span, records, constants,
+                begin, begin + (word & COUNT_MASK), p, values, limits, base, span, records, constants,
                 out_probe, out_row, found, unsure,
             )  # fmt: skip
     status[AT], status[FOUND], status[LEFT_OVER], status[UNSURE] = end, found, left_over, unsure

@@ -25,3 +25,15 @@ def record_values(record):
 
 def fill(record, columns, i):
     """Write the predicate's columns of a row into its record."""
+
+
+def keep(record, keys, usable, i):
+    """Write the keys of a row into its record, if it has them."""
+
+
+def limits_of(keys, bands, p):
+    """Return the bounds of the keys that a probe's partners have."""
+
+
+def near(record, limits):
+    """Return whether a record's keys are within them; True if it has no keys."""

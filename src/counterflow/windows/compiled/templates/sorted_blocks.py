@@ -170,9 +170,10 @@ def probe(
                 at, c = hit >> HIT_BITS, hit & (BATCH - 1)
                 p = order[c]
                 values, base, span = probe_values(columns, p), oldest[p], newest[p] - oldest[p]
+                limits = limits_of(keys, bands, p)
                 while block_keys[anywhere] == -np.inf:
                     found, unsure = check_records(
-                        anywhere, anywhere + 1, p, values, base, span, records, constants,
+                        anywhere, anywhere + 1, p, values, limits, base, span, records, constants,
                         out_probe, out_row, found, unsure,
                     )  # fmt: skip
                     anywhere += 1
@@ -180,8 +181,9 @@ def probe(
                 while block_keys[after] <= upper[c]:
                     after += 1
                 found, unsure = check_records(
-                    at, after, p, values, base, span, records, constants, out_probe, out_row, found, unsure
-                )
+                    at, after, p, values, limits, base, span, records, constants,
+                    out_probe, out_row, found, unsure,
+                )  # fmt: skip
             status[AT_HIT] = 0
         status[AT_BLOCK] = 0
     status[AT], status[FOUND], status[LEFT_OVER], status[UNSURE], status[WAITING] = end, found, 0, unsure, 0

@@ -1,7 +1,7 @@
 """`cf.condition` on Spark: functions go to the workers with the query, on static DataFrames and on streams.
 
-Oracle tests: the pairs are `reference`'s. As with any function that Spark is given, one of a module is found there by its
-name; one of the main program, of a notebook, or made by another function goes there as it is.
+Oracle tests: the pairs are `reference`'s. As with any function that Spark is given, one of a module is found there by
+its name; one of the main program, of a notebook, or made by another function goes there as it is.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import pytest
@@ -47,9 +48,7 @@ def run(seeds: range, ways: tuple[str, ...], kind: str = "grammar") -> Counter[s
     endings: Counter[str] = Counter()
     workers = min(os.cpu_count() or 1, len(in_chunks(seeds)))
     with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for found, ended in pool.map(
-            run_chunk, *zip(*((chunk, ways, kind) for chunk in in_chunks(seeds)), strict=True)
-        ):
+        for found, ended in pool.map(partial(run_chunk, ways=ways, kind=kind), in_chunks(seeds)):
             wrong += found
             endings += ended
     assert not wrong, f"{len(wrong)} of {len(seeds)}:\n" + "\n".join(wrong[:20])

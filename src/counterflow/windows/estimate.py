@@ -59,8 +59,8 @@ def _near(path: AccessPath, columns: list[Columns], counts: list[int]) -> Array:
     """Return which pairs the keys of a path leave."""
     near = np.ones(counts, bool)
     hashed = [equality_hashes(path.equalities, SIDES[i], columns[i], counts[i]) for i in (0, 1)]
-    if path.equalities and hashed[0] is not None and hashed[1] is not None:
-        (left, left_usable), (right, right_usable) = hashed
+    if hashed[0] is not None and hashed[1] is not None:
+        (left, left_usable), (right, right_usable) = hashed[0], hashed[1]
         near &= (left[:, None] == right[None, :]) & left_usable[:, None] & right_usable[None, :]
     for bound in (*path.bands, *(part for overlap in path.overlaps for part in overlap.parts)):
         keys = [computed(bound.key(side), side, columns[i], counts[i]) for i, side in enumerate(SIDES)]

@@ -35,6 +35,12 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
 FLOATS, INTEGERS = ["x", "y", "f", "w"], ["n", "k", "m"]
 NUMBERS = [*FLOATS, *INTEGERS, "d"]
 SIZES = ["0", "1", "0.5", "1.5D", "2", "3", "1e-3", "0.1F", "1e300", "-1", "double('NaN')", "double('inf')"]
+# Errors for some rows, unless another condition keeps them from being looked at.
+GUARDED = [
+    "1 / (length(l.s) - length(r.s)) > -0.5",
+    "l.n % (l.k - r.k) = 0",
+    "CAST(concat(l.s, string(r.k)) AS INT) > 0",
+]
 
 
 class Generator:
@@ -199,7 +205,10 @@ class Generator:
         return str(self.pick([f"{a} = {b}", f"{b} <=> {a}", f"{a} IN ({b}, {c}, 2)", "l.s = r.s", "l.k = r.k"]))
 
     def alternatives(self) -> str:
-        return " OR ".join(f"({self.one(0)})" for _ in range(self.pick([2, 2, 3])))
+        operands = [self.one(0) for _ in range(self.pick([2, 2, 3]))]
+        if self.rng.random() < 0.2:  # those before it guard it
+            operands[-1] += f" AND {self.pick(GUARDED)}"
+        return " OR ".join(f"({operand})" for operand in operands)
 
     def by_case(self) -> str:
         a, b = self.one(0), self.one(0)
@@ -222,5 +231,7 @@ class Generator:
         parts = [f"({self.one()})" for _ in range(self.pick([1, 1, 1, 2, 2, 3]))]
         if self.rng.random() < 0.3:
             parts.append(self.pick(["l.n * r.n % 3 <> 1", "l.k IS NOT NULL", "r.x > 0", "NOT isnan(l.x)", "l.x < r.y"]))
+        elif self.rng.random() < 0.1:
+            parts.append(self.pick(GUARDED))
         self.rng.shuffle(parts)
         return " AND ".join(parts)

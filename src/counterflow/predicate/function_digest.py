@@ -1,8 +1,8 @@
 """What a Python function is, as a text that another process finds again: its code and all that it uses from outside.
 
 Two functions of the same code may differ by a default, by a value of the function around them, or by a global name. All
-of these are in the digest, as they are when it is made: of functions and objects that installed packages define, only
-what they call themselves. It is the same after a restart, with the same version of Python.
+of these are in the digest, as they are when it is made: of functions and objects that other installed packages define,
+only what they call themselves. It is the same after a restart, with the same version of Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 def digest_of(function: Callable[..., Any]) -> str:
     """Return a short digest of a function."""
-    return _hashed(_Walk().of(function))
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return _hashed(_Walk(module.partition(".")[0]).of(function))
 
 
 def _hashed(parts: Iterator[str]) -> str:
@@ -31,18 +32,11 @@ def _hashed(parts: Iterator[str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _is_installed(name: str | None) -> bool:
-    """Return whether a module is part of Python or of an installed package, and not the user's."""
-    if name is None or (name.partition(".")[0] in sys.stdlib_module_names and name != "__main__"):
-        return name is not None
-    path = getattr(sys.modules.get(name), "__file__", None) or ""
-    return bool(re.search(r"[/\\](site|dist)-packages[/\\]", path))
-
-
 class _Walk:
-    """A way through values, each visited once."""
+    """A way through values, each visited once. `package` is that of the function."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str) -> None:
+        self.package = package
         self.seen: dict[int, Any] = {}  # by identity; they are kept, so that no other takes their place
 
     def of(self, value: Any) -> Iterator[str]:
@@ -50,11 +44,15 @@ class _Walk:
         if isinstance(value, _PLAIN):
             yield f"{type(value).__name__} {value!r}"
             return
+        if isinstance(value, tuple | frozenset):  # whether two equal ones are the same one is Python's to choose
+            yield f"{type(value).__name__} of {len(value)}"
+            yield from self._inside(value)
+            return
         if id(value) in self.seen:
             yield "again"
             return
         self.seen[id(value)] = value
-        if isinstance(value, tuple | list | dict | set | frozenset):
+        if isinstance(value, list | dict | set):
             yield f"{type(value).__name__} of {len(value)}"
             yield from self._inside(value)
         elif isinstance(value, np.ndarray) and value.dtype != object:
@@ -78,9 +76,17 @@ class _Walk:
         else:
             yield from self._object(value)
 
+    def _is_of_another(self, module: str | None) -> bool:
+        """Return whether a module is part of Python, or of an installed package that is not the function's."""
+        package = (module or "").partition(".")[0]
+        if package in ("", "__main__", self.package):
+            return False
+        path = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+        return package in sys.stdlib_module_names or bool(re.search(r"[/\\](site|dist)-packages[/\\]", path))
+
     def _inside(self, values: Any) -> Iterator[str]:
         if isinstance(values, set | frozenset):  # in no order
-            yield from sorted(_hashed(_Walk().of(value)) for value in values)
+            yield from sorted(_hashed(_Walk(self.package).of(value)) for value in values)
             return
         for value in values.items() if isinstance(values, dict) else values:
             yield from self._inside(value) if isinstance(values, dict) else self.of(value)
@@ -100,7 +106,7 @@ class _Walk:
                 yield from self.of(cell.cell_contents)
             except ValueError:  # nothing is in it yet
                 yield "empty"
-        if not _is_installed(function.__module__):
+        if not self._is_of_another(function.__module__):
             yield from self._globals(function.__code__, function.__globals__)
 
     def _globals(self, code: CodeType, names: dict[str, Any]) -> Iterator[str]:
@@ -119,7 +125,7 @@ class _Walk:
     def _object(self, value: Any) -> Iterator[str]:
         kind = type(value)
         yield f"object of {kind.__module__}.{kind.__qualname__}"
-        if not _is_installed(kind.__module__):
+        if not self._is_of_another(kind.__module__):
             if isinstance(call := kind.__call__, FunctionType):
                 yield from self.of(call)
             yield from self._inside(getattr(value, "__dict__", {}))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from effort import examples
+from effort import THOROUGH, examples
 from inputs import PREDICATES, joins, table_of, tables
 from interpreted import SEARCHES, searching
 from oracle import HOWS, expected, results
@@ -44,7 +44,7 @@ def test_in_process_every_predicate(predicate, left, right, search):
 @pytest.mark.parametrize("algorithm", ["kang", "celljoin", "handshake", "llhj", "dpjoin", "scalejoin"])
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    inputs=joins(kinds=["two bands", "two equalities", "inequality", "residual"]),
+    inputs=joins(kinds=list(PREDICATES) if THOROUGH else ["two bands", "two equalities", "inequality", "residual"]),
     how=st.sampled_from(HOWS),
     nodes=st.integers(1, 5),
     seed=st.integers(0, 1 << 32),

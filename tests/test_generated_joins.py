@@ -33,13 +33,24 @@ ALGORITHMS = ("auto", "kang", "celljoin", "handshake", "llhj", "dpjoin", "scalej
 COUNT = int(os.environ.get("COUNTERFLOW_JOINS") or (20_000 if THOROUGH else 210))
 PARTS = 100 if THOROUGH else 10  # tests
 SCHEMA = pa.schema({"id": pa.int64(), "t": pa.int64(), "k": pa.int64(), "x": pa.int64(), "f": pa.float64()})
-# Few, so that each is compiled once: an index of each kind, a scan, NULLs that match, conditions on one side.
+# Few, so that each is compiled once: an index of each kind, a scan, NULLs that match, conditions on one side. With
+# --thorough those that candidates are found by in another way, too.
 PREDICATES = (
     "abs(l.x - r.x) <= 1",
     "l.k = r.k",
     "l.k <=> r.k AND l.x < r.x + 3",
     "(l.x * r.x) % 3 = 1",
     "l.x > 0 AND r.k IS NOT NULL AND l.f BETWEEN r.f - 1 AND r.f + 1",
+    *(
+        (
+            "hypot(l.x - r.x, l.f - r.f) <= 1.5",
+            "l.x <= r.x + r.k AND r.x <= l.x + l.k",
+            "hypot(l.x - r.x, l.f - r.f) <= r.k",
+            "l.k = r.k OR abs(l.x - r.x) <= 1",
+            "l.f / nullif(r.x, 0) BETWEEN 0.5 AND 1.5",
+        )
+        * THOROUGH
+    ),
 )
 # Times are small numbers from here on: the ends of 64 bits, or somewhere between.
 BEGINNINGS = (-(2**63), 0, 1_700_000_000_000_000, 2**63)

@@ -1,9 +1,10 @@
 """Predicates that nobody would write: a seed makes two tables and a condition over the whole grammar.
 
 Each is joined with numpy, with kernels as plain Python, and with kernels that are really compiled. The answer is the
-reference's, or one `CounterflowError`; anything else is a defect. One seed again:
+reference's, or one `CounterflowError`; anything else is a defect. One seed again, of the whole grammar or of what finds
+an index:
 
-    ./dev run python tests/support/fuzzed.py SEED
+    ./dev run python tests/support/fuzzed.py SEED [indexes]
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ import pyarrow as pa
 import pytest
 
 import counterflow as cf
+import fuzzed_grammar
+import fuzzed_indexes
 from counterflow.predicate.expression import conjuncts_of
 from counterflow.reference.one_pair import evaluate
 from counterflow.reference.table_rows import tuples_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from counterflow.windows.compiled import build
 from counterflow.windows.store import Batch, WindowStore, predicate_columns
-from fuzzed_grammar import ROWS, Generator
 from interpreted import load
+
+GENERATORS: dict[str, Any] = {"grammar": fuzzed_grammar.Generator, "indexes": fuzzed_indexes.Generator}
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def kernels(how: str) -> Iterator[None]:
 
 
 def joined(spec: JoinSpec, left: pa.Table, right: pa.Table) -> set[tuple[int, int]]:
-    table = cf.window_join(left, right, where=spec.where, time="t", window=None)
+    table = cf.window_join(left, right, where=spec.where, time="t", window=None, engine=cf.Local(batch_rows=4))
     pairs = list(zip(table["id"].to_pylist(), table["id_right"].to_pylist(), strict=True))
     assert len(pairs) == len(set(pairs)), "a pair was found twice"
     return set(pairs)
@@ -48,8 +52,8 @@ def joined(spec: JoinSpec, left: pa.Table, right: pa.Table) -> set[tuple[int, in
 def scanned(spec: JoinSpec, left: pa.Table, right: pa.Table) -> set[tuple[int, int]]:
     """By the compiled scan of a window, the kernel that compiles fastest."""
     store = WindowStore("left", spec.predicate, spec.parts, access="scan", compile_after=0)
-    rows = np.arange(ROWS)
-    low, high = np.zeros(ROWS, np.int64), np.full(ROWS, ROWS)
+    n = len(left)
+    rows, low, high = np.arange(n), np.zeros(n, np.int64), np.full(n, n)
     store.append(Batch("left", predicate_columns(spec.predicate, "left", left), rows, rows, low, high))
     probing = Batch("right", predicate_columns(spec.predicate, "right", right), rows, rows, low, high)
     return {(int(i), int(p)) for ps, ids in store.probe(probing) for p, i in zip(ps, ids, strict=True)}
@@ -82,9 +86,9 @@ def _value(condition: Any, left: Any, right: Any) -> Any:
         return "error"
 
 
-def check(seed: int, ways: tuple[str, ...] = ("numpy", "interpreted", "compiled")) -> str:
-    """Return how it ended: refused, an error, or the pairs. Anything else is raised."""
-    generator = Generator(seed)
+def check(seed: int, ways: tuple[str, ...] = ("numpy", "interpreted", "compiled"), kind: str = "grammar") -> str:
+    """Return how it ended: refused, an error, pairs or none. Anything else is raised."""
+    generator = GENERATORS[kind](seed)
     where, left, right = generator.where(), generator.table("l"), generator.table("r")
     try:
         spec = build_spec(left.schema, right.schema, where=where, time="t", window=None)
@@ -102,25 +106,24 @@ def check(seed: int, ways: tuple[str, ...] = ("numpy", "interpreted", "compiled"
                 continue
         assert not must, f"{way}: no error, but {sorted(got)}"
         assert got == pairs, f"{way}: missing {sorted(pairs - got)}, too many {sorted(got - pairs)}"
-    return "error" if may else "pairs"
+    return "error" if may else "pairs" if pairs else "no pairs"
 
 
-def failures(seeds: range, ways: tuple[str, ...]) -> tuple[list[str], Counter[str]]:
+def failures(seeds: range, ways: tuple[str, ...], kind: str = "grammar") -> tuple[list[str], Counter[str]]:
     """What went wrong with these seeds, each with its replay, and how often each ending came."""
     wrong: list[str] = []
     endings: Counter[str] = Counter()
     for seed in seeds:
         try:
-            endings[check(seed, ways)] += 1
+            endings[check(seed, ways, kind)] += 1
         except Exception as error:
-            where = Generator(seed).where()
-            wrong.append(
-                f"{type(error).__name__}: {error}\n  where {where!r}\n  ./dev run python tests/support/fuzzed.py {seed}"
-            )
+            where, again = GENERATORS[kind](seed).where(), f"./dev run python tests/support/fuzzed.py {seed} {kind}"
+            wrong.append(f"{type(error).__name__}: {error}\n  where {where!r}\n  {again}")
     return wrong, endings
 
 
 if __name__ == "__main__":
-    made = Generator(int(sys.argv[1]))
+    asked = sys.argv[2] if len(sys.argv) > 2 else "grammar"
+    made = GENERATORS[asked](int(sys.argv[1]))
     print(made.where(), made.table("l"), made.table("r"), sep="\n")
-    print(check(int(sys.argv[1])))
+    print(check(int(sys.argv[1]), kind=asked))

@@ -36,7 +36,24 @@ PREDICATES = {
     "distance": "sqrt(pow(l.x - r.x, 2) + pow(l.f - r.f, 2)) < 2.5",
     "distance by row": "greatest(abs(l.x - r.x), abs(l.f - r.f)) <= l.k",
     "case": "CASE WHEN l.k = r.k THEN l.x >= r.x WHEN l.x > 2 THEN true END",
+    "distance in three dimensions": "pow(l.x - r.x, 2) + pow(l.f - r.f, 2) + pow(l.k - r.k, 2) <= 6",
+    "distance on a sphere": "haversine(l.x * 18, l.f * 60, r.x * 18, r.f * 60) <= 3000000",
+    "Manhattan distance": "abs(l.x - r.x) + abs(l.f - r.f) <= 2",
+    "radius by row": "hypot(l.x - r.x, l.f - r.f) <= r.k",
+    "point in interval": "l.f BETWEEN r.x AND r.x + r.k",
+    "one below, one above": "l.x < r.k AND l.f > r.x",
+    "OR of two equalities": "l.k = r.k OR l.s = r.s",
+    "OR of a band and an overlap": "abs(l.x - r.x) <= 1 OR (l.k <= r.f AND r.k <= l.f)",
+    "one of a list": "l.k IN (r.k, r.x, 2)",
+    "ratio": "l.f / nullif(r.x, 0) BETWEEN 0.5 AND 1.5",
+    "prefix": "startswith(l.s, r.s) AND l.x <> r.x",
+    "levenshtein": "levenshtein(l.s, r.s) <= 1",
+    "agreeing branches": "CASE WHEN l.s = r.s THEN abs(l.x - r.x) ELSE 2 * abs(l.x - r.x) END <= 3",
+    "function with a band": cf.condition(lambda x, k: (x + k) % 2 == 0, "l.x", "r.k") & cf.band("x", "x", 3),
 }
+
+# Of those that find candidates by what a condition implies: what runs in every engine, where more would take too long.
+IMPLYING = ["distance on a sphere", "radius by row", "OR of two equalities", "function with a band"]
 
 # One window of most kinds, for tests that cannot try many; the others draw from `windows()`.
 WINDOWS = {

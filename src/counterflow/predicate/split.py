@@ -105,14 +105,16 @@ def split(predicate: Expression) -> Split:
 
 
 def _alternatives(conjuncts: list[Expression]) -> list[Alternative]:
-    """Return the alternatives of the first OR of which each has an index of its own; none, if there is no such OR."""
-    for conjunct in conjuncts:
-        rest, found, before = [c for c in conjuncts if c is not conjunct], list[Alternative](), list[Expression]()
-        operands = _operands(conjunct)
+    """Return the alternatives of the first OR of which each has an index of its own; none, if there is no such OR.
+
+    What guards against an error goes on to do so: conditions stay in their order, each operand after those before it.
+    """
+    for at, conjunct in enumerate(conjuncts):
+        found, before, operands = list[Alternative](), list[Expression](), _operands(conjunct)
         if not 1 < len(operands) <= ALTERNATIVES_MAX:
             continue
         for operand in operands:
-            predicate = Call("and", (*rest, operand, *before), BOOLEAN)
+            predicate = Call("and", (*conjuncts[:at], *before, operand, *conjuncts[at + 1 :]), BOOLEAN)
             found.append(Alternative(predicate, split(predicate)))
             if not found[-1].parts.narrows:
                 break

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.predicate.expression import SIDES, Side
+from counterflow.predicate.differences import Inequality
+from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import AccessPath, choose_path
 from counterflow.windows.evaluate import Columns, matches
 from counterflow.windows.keys import as_float, computed, equality_hashes
 from counterflow.windows.store import predicate_columns
-from counterflow.windows.vectors import Array
+from counterflow.windows.vectors import Array, Vector
 
 SAMPLE = 1000  # rows of each table
 
@@ -58,21 +59,28 @@ def _near(path: AccessPath, columns: list[Columns], counts: list[int]) -> Array:
     """Return which pairs the keys of a path leave."""
     near = np.ones(counts, bool)
     hashed = [equality_hashes(path.equalities, SIDES[i], columns[i], counts[i]) for i in (0, 1)]
-    if path.equalities and hashed[0] is not None and hashed[1] is not None:
-        near &= hashed[0][0][:, None] == hashed[1][0][None, :]
+    if hashed[0] is not None and hashed[1] is not None:
+        (left, left_usable), (right, right_usable) = hashed[0], hashed[1]
+        near &= (left[:, None] == right[None, :]) & left_usable[:, None] & right_usable[None, :]
     for bound in (*path.bands, *(part for overlap in path.overlaps for part in overlap.parts)):
-        keys = [_key(bound.key(side), side, columns[i], counts[i]) for i, side in enumerate(SIDES)]
-        if keys[0] is None or keys[1] is None:
-            continue
-        with np.errstate(invalid="ignore"):
-            difference = keys[0][:, None] - keys[1][None, :]
-            if bound.low is not None:
-                near &= ~(difference < float(bound.low))
-            if bound.high is not None:
-                near &= ~(difference > float(bound.high))
+        keys = [computed(bound.key(side), side, columns[i], counts[i]) for i, side in enumerate(SIDES)]
+        if keys[0] is not None and keys[1] is not None:
+            near &= _within(bound, keys[0], keys[1])
     return near
 
 
-def _key(expression: object, side: Side, columns: Columns, n: int) -> Array | None:
-    key = computed(expression, side, columns, n)  # type: ignore[arg-type]
-    return None if key is None else np.where(key.mask(), as_float(key), np.nan)
+def _within(bound: Inequality, left: Vector, right: Vector) -> Array:
+    """Return which pairs of keys a bound leaves, NaN and NULL as the index has them."""
+    a, b = as_float(left), as_float(right)
+    with np.errstate(invalid="ignore"):
+        difference = a[:, None] - b[None, :]
+    low, high = (
+        (-np.inf if bound.low is None else float(bound.low)),
+        (np.inf if bound.high is None else float(bound.high)),
+    )
+    found = ((difference >= low) & (difference <= high)) | (a[:, None] == b[None, :])  # of infinities there is none
+    found |= np.isnan(a)[:, None] & (np.isnan(b) | ("left" in bound.nan_sides))[None, :]
+    if "right" in bound.nan_sides:
+        found |= np.isnan(b)[None, :]
+    known = left.mask()[:, None] & right.mask()[None, :]
+    return found | ~known if bound.nulls_meet else found & known

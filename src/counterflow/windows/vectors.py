@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from counterflow.errors import ColumnError
 from counterflow.predicate.casts import EXACT
+from counterflow.predicate.lists import arrays_of
 from counterflow.predicate.types import ARRAY, SqlType, from_arrow
 
 Array = np.ndarray[Any, Any]
@@ -127,16 +128,6 @@ def from_arrow_column(name: str, column: pa.Array | pa.ChunkedArray) -> Vector:
         column = _as_int64(name, column)
     filled = column if valid is None else column.fill_null(filler_of(type_))
     return Vector(type_, filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False), valid)
-
-
-def arrays_of(column: pa.Array) -> Array:
-    """Return a column of lists as numpy arrays, empty at NULL; a NULL among an array's elements is NaN."""
-    lists = column.to_numpy(zero_copy_only=False)
-    element = np.dtype(column.type.value_type.to_pandas_dtype())
-    found = np.empty(len(lists), object)
-    for i, values in enumerate(lists):
-        found[i] = np.empty(0, element) if values is None else np.asarray(values)
-    return found
 
 
 # Numbers that lie in Arrow's memory as they do in numpy's: the type, the dtype there, and that of a vector's values.

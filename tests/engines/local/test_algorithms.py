@@ -45,7 +45,7 @@ def stream_of(table, cuts):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=60 if THOROUGH else 4, deadline=None, phases=EXPLORED)
 @given(
-    inputs=joins(30, ["two bands", "two equalities", "inequality"], BOUNDED),
+    inputs=joins(30, list(PREDICATES) if THOROUGH else ["two bands", "two equalities", "inequality"], BOUNDED),
     workers=st.integers(1, 4),
     batch_rows=st.sampled_from([1, 5, 64]),
     waiting=st.sampled_from(["park", "yield", "spin"]),

@@ -26,10 +26,17 @@ from places import SUPPORT
 from sentinels import SENTINELS, unique_times, without_sentinels
 from streams import read_stream, write_batches
 
+
+def of_one_parity():
+    """A Python function beside a band: made by a function, so that Spark takes it along."""
+    return cf.condition(lambda x, y: (x - y) % 2 == 0, "l.x", "r.x") & cf.band("x", "x", 4)
+
+
 JOINS = [
     ("hash", dict(where="l.s = r.s AND l.x > r.x", window="duration", how="left", ordered=True)),
     ("2x2", dict(where="abs(l.x - r.x) <= 1", window="asymmetric", how="inner", ordered=False)),
     ("auto", dict(where="l.x < r.x - 4", window="rows", how="anti", ordered=False)),
+    ("1x2", dict(where=of_one_parity(), window="duration", how="inner", ordered=False)),
 ]
 
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from counterflow.engines.local.input.sources import Source
 from counterflow.engines.local.input.streams import delay_ticks
 from counterflow.errors import OptionError, StateError
+from counterflow.predicate.conditions import functions_of
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.vectors import Array
@@ -93,6 +94,8 @@ def identity_of(spec: JoinSpec, sources: Sequence[Source]) -> dict[str, str]:
             f"{side.side} names in the result": ", ".join(str(name) for name in side.output_names),
             f"{side.side} delays": ", ".join(str(delay_ticks(s.delay, time, s.label)) for s in own),
         }
+    if functions := functions_of(spec.predicate):  # SQL has none, so that its checkpoints are as they were
+        found["functions"] = ", ".join(f"{function.name} {function.digest}" for function in functions)
     return found
 
 

@@ -31,6 +31,8 @@ def compiled_module(name: str) -> Any:
 
 def _locks() -> Iterator[Any]:
     """Yield the locks that compiling takes, in the order in which it takes them; only of what is imported."""
+    if (functions := sys.modules.get("counterflow.windows.compiled.functions")) is not None:
+        yield functions.compiling
     yield _importing
     if (build := sys.modules.get("counterflow.windows.compiled.build")) is not None:
         # A kernel is a cached property, which holds a lock for all instances while it is made (until Python 3.11).

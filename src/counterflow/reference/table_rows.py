@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.predicate.expression import columns_of
-from counterflow.predicate.lists import arrays_of
 from counterflow.predicate.types import ARRAY, from_arrow
 from counterflow.reference.join import Tuple, window_join
 from counterflow.spec.join_spec import JoinSpec, SideSpec

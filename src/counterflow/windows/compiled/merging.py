@@ -22,7 +22,7 @@ from counterflow.windows.vectors import Array
 KEY_BITS = 62  # so that the difference of two keys has a sign
 # Of keys and of their places while they are merged: numba looks whether a signed place is negative.
 ZERO, ONE, SIGN = np.uint64(0), np.uint64(1), np.uint64(63)
-BLOCK = 1 << 11  # keys that are merged at once
+BLOCK = 1 << 12  # keys that are merged at once
 ADDRESS, ROWS, NEXT = 0, 1, 2  # of a piece: where its times lie, how many, and the first one that is not yet merged
 view_i8, view_i4 = intrinsics.viewer(types.int64), intrinsics.viewer(types.int32)
 view_i2, view_i1 = intrinsics.viewer(types.int16), intrinsics.viewer(types.int8)

@@ -153,9 +153,7 @@ def _end(times: Array, begin: int, end: int, until: int, inclusive: bool) -> int
 
 
 @compiled
-def _next_block(
-    pieces: Array, share: int, least: int, row_bits: int, piece_bits: int, ends: Array, keys: Array
-) -> int:
+def _next_block(pieces: Array, share: int, least: int, row_bits: int, piece_bits: int, ends: Array, keys: Array) -> int:
     """Write the keys of the next rows, at most `share` of a piece, as runs; return how many there are."""
     runs, n, cut = 0, 0, _cut(pieces, share)
     if cut < 0:

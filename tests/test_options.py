@@ -25,7 +25,7 @@ import counterflow as cf
 from command_line import call, check, write_inputs
 from counterflow.cli.main import app
 from counterflow.engines.local import engine as table_engine
-from counterflow.engines.local import gated, parallel, stream_join
+from counterflow.engines.local import gated_core, parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark.query.inputs import Frames
 from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
@@ -89,7 +89,7 @@ def seen(monkeypatch) -> SimpleNamespace:
             super().__init__(sources, rows_max, shed)
 
     monkeypatch.setattr(parallel, "ParallelCore", core)
-    monkeypatch.setattr(gated, "GatedCore", core)
+    monkeypatch.setattr(gated_core, "GatedCore", core)
     monkeypatch.setattr(simulated_core, "SeededCore", core)
     monkeypatch.setattr(table_engine, "TwoWindows", Counted)
     monkeypatch.setattr(stream_join, "Intake", Intake)

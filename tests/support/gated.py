@@ -9,8 +9,9 @@ import datetime as dt
 import time
 
 import counterflow as cf
+from counterflow.engines.local.changing_gate import changing_gate
 from counterflow.engines.local.driver import Inbox
-from counterflow.engines.local.gated import GatedDriver, gated_core
+from counterflow.engines.local.gated import GatedDriver
 from counterflow.engines.local.input.carriers import CarriedIntake
 from counterflow.engines.local.input.intake import End
 from counterflow.engines.local.input.sources import open_added, open_side
@@ -34,7 +35,7 @@ class SteppedCarriers:
         self.spec = build_spec(schema, schema, streaming=True, **options)
         engine = cf.Local("scalejoin", workers=workers, batch_rows=batch_rows)
         self.intake, self.inbox = CarriedIntake(sources, 1 << 30, shed=False, cores=cores), Inbox(1 << 30)
-        self.core = gated_core(self.spec, engine, self.intake)
+        self.core = changing_gate(self.spec, engine, self.intake)
         self.driver = GatedDriver(self.spec, engine, self.intake, self.inbox, self.core)
         self.results = make_results(self.spec, self.core.in_order)
         self.out: list = []
@@ -72,7 +73,7 @@ class SteppedCarriers:
         while (polled := self.driver.intake.poll(range(len(self.driver.carriers)), 1 << 30)) is not None:
             self.driver.take(*polled)
         self.driver.join_due()
-        self._collect(lambda: self.core._complete == self.core._known)
+        self._collect(lambda: self.core.gate._complete == self.core.gate._known)
 
     def end(self):
         self.driver.core.finish()

@@ -179,7 +179,7 @@ def rows_in_order(seed: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("where", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k * r.k = 12", "l.k * r.k % 59 = 3"])
-@pytest.mark.parametrize("algorithm", ["celljoin", "handshake", "llhj", "dpjoin"])
+@pytest.mark.parametrize("algorithm", ["celljoin", "handshake", "llhj", "dpjoin", "scalejoin"])
 def test_workers_come_and_go(algorithm, where, tmp_path):
     """Differential: the same rows in the same order as tables give; a durable join counts on that order."""
     tables = rows_in_order(1), rows_in_order(2)
@@ -215,9 +215,10 @@ def pushed(**options):
     return streams, cf.window_join(*streams, where="l.k = r.k", time="t", window=50, **options)
 
 
-def test_the_next_rows_are_joined_by_the_new_workers(threads_end):  # noqa: F811
+@pytest.mark.parametrize("algorithm", ["llhj", "scalejoin"])
+def test_the_next_rows_are_joined_by_the_new_workers(algorithm, threads_end):  # noqa: F811
     """The old nodes end when all they have found is taken."""
-    (left, right), joined = pushed(engine=cf.Local("llhj", workers=3))
+    (left, right), joined = pushed(engine=cf.Local(algorithm, workers=3))
 
     def names():
         return {thread.name for thread in threading.enumerate()}
@@ -228,7 +229,7 @@ def test_the_next_rows_are_joined_by_the_new_workers(threads_end):  # noqa: F811
     assert joined.poll(timeout=30).num_rows == 1
     assert "counterflow-node-2" in names()
     joined.rescale(workers=1)
-    assert joined.metrics()["chosen"] == "algorithm llhj, 1 workers"
+    assert joined.metrics()["chosen"] == f"algorithm {algorithm}, 1 workers"
     assert joined.metrics()["changes"] == 0, "nothing has come since"
     right.push({"t": 4, "i": 4, "k": 5})
     left.push({"t": 5, "i": 5, "k": 7})
@@ -251,7 +252,6 @@ def test_before_the_first_result_nothing_has_to_change():
 @pytest.mark.parametrize(
     "engine, workers, said",
     [
-        (cf.Local("scalejoin"), 3, "checkpoint="),
         (cf.Local("kang"), 2, "'kang' is sequential"),
         (cf.Local(), 2, "'auto' is sequential"),
         (cf.Local("llhj"), 0, "workers=0"),
@@ -276,8 +276,9 @@ def test_auto_can_be_told_to_use_one_core(monkeypatch):
     joined.close()
 
 
-def test_a_core_that_is_never_needed_is_closed():
-    (left, right), joined = pushed(engine=cf.Local("llhj", workers=2))
+@pytest.mark.parametrize("algorithm", ["llhj", "scalejoin"])
+def test_a_core_that_is_never_needed_is_closed(algorithm, threads_end):  # noqa: F811
+    (left, right), joined = pushed(engine=cf.Local(algorithm, workers=2))
     assert joined.poll() is None
     for workers in (3, 4, 3):
         joined.rescale(workers=workers)

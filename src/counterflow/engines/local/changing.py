@@ -43,7 +43,7 @@ MakeCore = Callable[[Numbers], RefillableCore]  # of the rows that the left and 
 
 
 @dataclass(frozen=True)
-class _Stage:
+class Stage:
     """A core, the join's numbers of its first tuples, and how many tuples had come when it took over."""
 
     core: RefillableCore
@@ -61,33 +61,31 @@ class _Stage:
 
     def found(self, found: Found) -> Found:
         """Return what the core has found in numbers of the join: all that came before the mark is complete."""
+        if self.mark == (0, 0):
+            return found
         left, right = (max(c + f, m) for c, f, m in zip(found.complete, self.first, self.mark, strict=True))
-        if self.first == (0, 0):
-            return Found(found.left, found.right, (left, right))
         return Found(found.left + self.first[0], found.right + self.first[1], (left, right))
 
 
-class ChangingCore:
-    """A core that holds a core, and goes on with another one when it is told to.
+class StagedCore:
+    """A core that holds cores: whoever drives feeds the last one, whoever collects empties the first.
 
-    Whoever drives feeds the last of the stages, whoever collects empties the first; there are two while a change is
-    under way, or more if changes follow each other.
+    There are two while a change is under way, or more if changes follow each other.
     """
 
     takes_any_order = False  # ranks are what a change is a place in
     patient, bell = True, None  # it is fed in a thread of its own, which can wait while live rows are handed over
 
-    def __init__(self, spec: JoinSpec, core: RefillableCore, in_order: bool) -> None:
+    def __init__(self, core: RefillableCore, in_order: bool) -> None:
         self.in_order = in_order
         self._lock = threading.RLock()  # reentrant: garbage collection may close it in a thread that is in here
-        self._stages: tuple[_Stage, ...] = (_Stage(core),)  # replaced as a whole, under the lock
+        self._stages: tuple[Stage, ...] = (Stage(core),)  # replaced as a whole, under the lock
         self._next: RefillableCore | None = None  # the one to change to
         self._closed = False
-        self._kept = KeptTuples(spec, "left"), KeptTuples(spec, "right")
         self.changes = 0
 
     @property
-    def _fed(self) -> _Stage:
+    def _fed(self) -> Stage:
         return self._stages[-1]
 
     @property
@@ -109,12 +107,8 @@ class ChangingCore:
 
     # --- the change
 
-    def change_to(self, make: MakeCore) -> None:
-        """Make another core, in the calling thread, and go on with it from the next tuples on.
-
-        If there was another one to change to, it is forgotten.
-        """
-        core = make((len(self._kept[0]), len(self._kept[1])))
+    def _go_on_with(self, core: RefillableCore) -> None:
+        """Take another core to change to; if there was one already, it is forgotten."""
         with self._lock:
             unused = core if self._closed else self._next
             self._next = None if self._closed else core
@@ -123,37 +117,21 @@ class ChangingCore:
         if self._closed:  # meanwhile
             core.close()
 
-    def _change(self) -> None:
-        """Go on with the next core: in the thread that drives, which may wait until there is room for live rows."""
+    def _begin_stage(self, stage: Stage) -> bool:
+        """Feed another core from now on, and finish the one before; return False if all is closed."""
+        before = self.core
         with self._lock:
-            core, self._next = self._next, None
-            if core is None or self._closed:
-                return
-            before = self._stages[-1]
-            left, right = self._kept
-            stage = _Stage(core, (left.first, right.first), (left.next, right.next))
-            self._stages = (*self._stages, stage)  # before the old one may be finished
-        if self._closed:  # meanwhile
-            core.close()
-            return
-        before.core.finish()
-        if len(left) or len(right):
-            core.refill(stage.rebased(left.batch()), stage.rebased(right.batch()))
-        self.changes += 1
+            if not self._closed:
+                self._stages = (*self._stages, stage)  # before the old one may be finished
+        if self._closed:  # maybe meanwhile
+            stage.core.close()
+            return False
+        before.finish()
+        return True
 
     # --- the driver's side
 
-    def feed(self, left: Batch, right: Batch) -> None:
-        if self._next is not None:
-            self._change()
-        for kept, batch in zip(self._kept, (left, right), strict=True):
-            kept.append(batch)
-        stage = self._fed
-        stage.core.feed(stage.rebased(left), stage.rebased(right))
-
     def expire(self, left_before: int, right_before: int) -> None:
-        for kept, before in zip(self._kept, (left_before, right_before), strict=True):
-            kept.expire(before)
         first, core = self._fed.first, self.core
         core.expire(max(left_before - first[0], 0), max(right_before - first[1], 0))
 
@@ -189,6 +167,52 @@ class ChangingCore:
                 self._next = None
         for core in cores:
             core.close()
+
+
+class ChangingCore(StagedCore):
+    """A core that is fed, and goes on as another one when it is told to."""
+
+    def __init__(self, spec: JoinSpec, core: RefillableCore, in_order: bool) -> None:
+        super().__init__(core, in_order)
+        self._kept = KeptTuples(spec, "left"), KeptTuples(spec, "right")
+
+    # --- the change
+
+    def change_to(self, make: MakeCore) -> None:
+        """Make another core, in the calling thread, and go on with it from the next tuples on.
+
+        If there was another one to change to, it is forgotten.
+        """
+        self._go_on_with(make((len(self._kept[0]), len(self._kept[1]))))
+
+    def _change(self) -> None:
+        """Go on with the next core: in the thread that drives, which may wait until there is room for live rows."""
+        with self._lock:
+            core, self._next = self._next, None
+        if core is None:
+            return
+        left, right = self._kept
+        stage = Stage(core, (left.first, right.first), (left.next, right.next))
+        if not self._begin_stage(stage):
+            return
+        if len(left) or len(right):
+            core.refill(stage.rebased(left.batch()), stage.rebased(right.batch()))
+        self.changes += 1
+
+    # --- the driver's side
+
+    def feed(self, left: Batch, right: Batch) -> None:
+        if self._next is not None:
+            self._change()
+        for kept, batch in zip(self._kept, (left, right), strict=True):
+            kept.append(batch)
+        stage = self._fed
+        stage.core.feed(stage.rebased(left), stage.rebased(right))
+
+    def expire(self, left_before: int, right_before: int) -> None:
+        for kept, before in zip(self._kept, (left_before, right_before), strict=True):
+            kept.expire(before)
+        super().expire(left_before, right_before)
 
 
 class KeptTuples:

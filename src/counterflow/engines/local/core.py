@@ -119,9 +119,9 @@ def make_core(
     sources which add their tuples themselves; None: the core is fed.
     """
     if intake is not None:
-        from counterflow.engines.local.gated import gated_core  # compiled, too
+        from counterflow.engines.local.changing_gate import changing_gate  # compiled, too
 
-        return gated_core(spec, engine, intake)
+        return changing_gate(spec, engine, intake)
     if engine.algorithm == "auto":
         return SequentialCore(spec, pairs_max=engine.buffer_rows, threads=scan_threads(spec, engine))
     from counterflow.engines.local.parallel import parallel_core  # compiled: not before it is needed

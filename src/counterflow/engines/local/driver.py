@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from counterflow.engines.local.checkpoint import CheckpointFolder, SourceState
+from counterflow.engines.local.choosing import rescale
 from counterflow.engines.local.core import SIDES, Core, sides_are_independent
 from counterflow.engines.local.input.intake import LINGER_SECONDS, End, Intake
 from counterflow.engines.local.input.watermarks import Watermark
@@ -150,6 +151,10 @@ class Driver:
     def add_source(self, source: Source) -> int | None:
         """Take another source in, from any thread; return its rank, or None if its side has ended."""
         raise NotImplementedError("only carriers take sources in")
+
+    def rescale(self, engine: Local) -> None:
+        """Go on with the workers that the engine says, from any thread."""
+        rescale(self.core, self.spec, engine)
 
     def waiting_rows(self, side: Side) -> int:
         """Return how many rows of a side have come and are not joined, or are joined ahead of the other side."""

@@ -42,34 +42,51 @@ def _merged(parts: list[Piece], rows: int) -> Piece | None:
     if (last - least).bit_length() + row_bits + piece_bits > merging.KEY_BITS:
         return None
     given = [np.require(times, np.int64, ["C", "A"]) for times, _ in parts]
-    pieces = np.array([(times.__array_interface__["data"][0], len(times)) for times in given], np.int64)
-    ends, keys, times = np.empty(len(parts), np.int64), np.empty((2, rows), np.int64), np.empty(rows, np.int64)
-    lies = merging.merge_times(pieces, least, row_bits, piece_bits, ends, keys, times)
-    return times, _gathered([batch for _, batch in parts], keys[lies], row_bits, piece_bits)
+    lies = [int(times.__array_interface__["data"][0]) for times in given]
+    columns = Gathered([batch for _, batch in parts], rows, lies)
+    times = np.empty(rows, np.int64) if columns.times is None else columns.times
+    pieces = np.array([(at, len(times), 0) for at, times in zip(lies, given, strict=True)], np.int64)
+    ends, keys = np.empty(len(parts), np.int64), np.empty((2, merging.BLOCK + len(parts)), np.uint64)
+    merging.merge(pieces, least, row_bits, piece_bits, ends, keys, times, columns.told, columns.places)
+    return times, columns.batch()
 
 
-def _gathered(batches: list[pa.RecordBatch], keys: Array, row_bits: int, piece_bits: int) -> pa.RecordBatch:
-    """Return the rows of several batches in the order of keys (see `merging`)."""
-    n, schema = len(keys), batches[0].schema
-    columns: list[pa.Array] = []
-    told: list[list[int]] = []  # of each column that compiled code gathers
-    order: pa.Array | None = None
-    for index, field in enumerate(schema):
-        parts = [batch.column(index) for batch in batches]
-        if _is_plain(field.type) and not any(part.null_count for part in parts):
+class Gathered:
+    """The columns of several batches on their way into one: those of a fixed width are gathered by compiled code.
+
+    A column that is nothing but the rows' times, which lie at the addresses `times_at`, is not gathered: whoever merges
+    writes the times there.
+    """
+
+    def __init__(self, batches: list[pa.RecordBatch], rows: int, times_at: list[int]) -> None:
+        self.batches, self.rows = batches, rows
+        self.times: Array | None = None  # where the times go, if they are a column
+        self._columns: list[pa.Array | None] = []  # None: rows are taken of it once their places are known
+        told: list[list[int]] = []
+        for index, field in enumerate(batches[0].schema):
+            parts = [batch.column(index) for batch in batches]
+            if not _is_plain(field.type) or any(part.null_count for part in parts):
+                self._columns.append(None)
+                continue
             size = field.type.bit_width // 8
-            values = pa.allocate_buffer(n * size)
-            told.append([size, values.address, *(part.buffers()[1].address + part.offset * size for part in parts)])
-            columns.append(pa.Array.from_buffers(field.type, n, [None, values]))
-            continue
-        if order is None:
-            starts = np.cumsum([0, *(len(batch) for batch in batches[:-1])])
-            piece, row = keys >> row_bits & (1 << piece_bits) - 1, keys & (1 << row_bits) - 1
-            order = pa.array(starts[piece] + row)
-        columns.append(pa.concat_arrays(parts).take(order))
-    if told:
-        compiled_module("merging").gather(keys, row_bits, piece_bits, np.array(told, np.int64))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            values = pa.allocate_buffer(rows * size)
+            lies = [part.buffers()[1].address + part.offset * size for part in parts]
+            if self.times is None and size == 8 and lies == times_at:
+                self.times = np.frombuffer(values, np.int64)
+            else:
+                told.append([size, values.address, *lies])
+            self._columns.append(pa.Array.from_buffers(field.type, rows, [None, values]))
+        self.told = np.array(told, np.int64).reshape(-1, 2 + len(batches))  # as `merging.merge` reads it
+        self.places = np.empty(rows if None in self._columns else 0, np.int64)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return all columns, once they and the places are written."""
+        places = pa.array(self.places)
+        columns = [
+            pa.concat_arrays([batch.column(index) for batch in self.batches]).take(places) if column is None else column
+            for index, column in enumerate(self._columns)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.batches[0].schema)
 
 
 def _is_plain(type_: pa.DataType) -> bool:

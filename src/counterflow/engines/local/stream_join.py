@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from counterflow.engines.local.checkpoint import Checkpoint, CheckpointFolder, SavedSide, identity_of
-from counterflow.engines.local.choosing import ChoosingCore, core_of_streams, rescale
+from counterflow.engines.local.choosing import ChoosingCore, core_of_streams
 from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, auto_reason, make_core
 from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
@@ -35,7 +35,7 @@ from counterflow.engines.local.order import BEGINNING, END
 from counterflow.engines.local.output.ahead import ResultsAhead
 from counterflow.engines.local.output.results import Results, make_results
 from counterflow.engines.local.output.shedding import SheddingBuffer, StreamItem
-from counterflow.errors import InputError, OptionError, UnsupportedError
+from counterflow.errors import InputError, UnsupportedError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
 
@@ -132,20 +132,21 @@ class StreamJoin:
         spec = self.resolve()
         with self._changing:  # nobody changes the number of workers meanwhile
             engine = self.engine
-            self._core = make_core(spec, engine, intake=self.intake) if self.gated else core_of_streams(spec, engine)
-        if self._core.bell is not None and self.engine.overflow != "drop_results":
-            self.intake.shared, self.intake.consumer_bell = True, self._core.bell
-        self.intake.begin()
-        self._results = make_results(spec, self._core.in_order, self.folder)
-        driver = gated_driver() if self.gated else Driver
-        with self._adding:
-            self.driver = driver(spec, self.engine, self.intake, self.inbox, self._core, self.folder)
+            core = make_core(spec, engine, intake=self.intake) if self.gated else core_of_streams(spec, engine)
+            self._core = core
+            if core.bell is not None and engine.overflow != "drop_results":
+                self.intake.shared, self.intake.consumer_bell = True, core.bell
+            self.intake.begin()
+            self._results = make_results(spec, core.in_order, self.folder)
+            driver = gated_driver() if self.gated else Driver
+            with self._adding:
+                self.driver = driver(spec, engine, self.intake, self.inbox, core, self.folder)
         if self.driver.short_way is not None:
             self.driver.short_way.lead_to(self._results, lambda: self.inbox.drain(self._hear))
         if self.punctuating:
             self.punctuate()
         if self.intake.stopped:  # in the meantime
-            self._core.close()
+            core.close()
         with self._adding:
             for rank in range(len(self.sources)):
                 self._read(rank)
@@ -332,18 +333,12 @@ class StreamJoin:
 
     def rescale(self, workers: int | None) -> None:
         """Go on with another number of workers, from the next rows on."""
-        if self.gated:
-            raise OptionError(
-                "rescale(): sources add their rows to the gate of 'scalejoin' themselves, and its readers are counted "
-                "when it is made: choose another algorithm, or make the join durable (checkpoint=), whose gate is fed"
-            )
         with self._changing:
             engine = replace(self.engine, workers=workers, layout=None)
             if (engine.nodes, engine.threads) == (self.engine.nodes, self.engine.threads):
                 return
-            if self._core is not None:
-                assert self.spec is not None
-                rescale(self._core, self.spec, engine)
+            if self.driver is not None:
+                self.driver.rescale(engine)
             self.engine = engine
             self._allow_second_thread()
 

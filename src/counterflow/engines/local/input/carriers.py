@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.cores import usable_cores
+from counterflow.engines.local.input.crossing import Crossing, Crossings
 from counterflow.engines.local.input.intake import Bell, End, Intake
 from counterflow.engines.local.input.sources import Item, Source
 from counterflow.engines.local.input.watermarks import Watermark
@@ -189,6 +190,30 @@ class Frontiers:
         return min(talking, default=BEGINNING)
 
 
+@dataclass(frozen=True)
+class Carried:
+    """Rows in order: tuples for the gate, with who of them passes (None: all), and what the driver gets."""
+
+    times: Array
+    tuples: Batch
+    passes: Array | None
+    rows: pa.RecordBatch
+
+    @property
+    def last_time(self) -> int:
+        return int(self.times[-1])
+
+    def part(self, begin: int | None, end: int | None) -> Carried | None:
+        """Return those from a time on, or before a time, if there are any."""
+        first = 0 if begin is None else int(self.times.searchsorted(begin))
+        last = len(self.times) if end is None else int(self.times.searchsorted(end))
+        if first >= last:
+            return None
+        part = slice(first, last)
+        passes = None if self.passes is None else self.passes[part]
+        return Carried(self.times[part], self.tuples.take(part), passes, self.rows.slice(first, last - first))
+
+
 class Carrier:
     """What a thread does for some sources until they end, one of them fails, or the join is stopped.
 
@@ -200,6 +225,7 @@ class Carrier:
         spec: JoinSpec,
         sources: Sequence[SourceProgress],
         feed: SourceFeed,
+        crossings: Crossings,
         intake: CarriedIntake,
         frontiers: Frontiers,
         step_rows: int,
@@ -207,7 +233,8 @@ class Carrier:
         fail: Callable[[BaseException], None],
     ) -> None:
         self.sources = {source.rank: source for source in sources}
-        self.feed, self.intake, self.frontiers, self.step_rows = feed, intake, frontiers, step_rows
+        self.feed, self._crossings = feed, crossings
+        self.intake, self.frontiers, self.step_rows = intake, frontiers, step_rows
         self.number, self.side, self._bell = feed.number, sources[0].source.side, intake.bells[feed.number]
         self.label = sources[0].source.label + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
         self._note_late, self._fail = note_late, fail
@@ -365,8 +392,8 @@ class Carrier:
         self._released = max(self._released, due.frontier)
         return merge_pieces(due.pieces[self.side], compiled=True)
 
-    def _prepared(self, piece: Piece) -> tuple[Array, Batch, Array | None, pa.RecordBatch]:
-        """Return times, tuples and who passes for the gate, and the rows for the driver."""
+    def _prepared(self, piece: Piece) -> Carried:
+        """Return rows as the gate and the driver want them."""
         times, rows = piece
         try:
             columns = {name: from_arrow_column(name, rows.column(name)) for name in self._columns}
@@ -382,25 +409,44 @@ class Carrier:
                 passes[kept] = True
             rows = rows.append_column(PASSES, pa.array(passes))
         nothing = np.zeros(n, np.int64)
-        return times, Batch(self.side, columns, nothing, nothing, nothing, nothing), passes, rows
+        return Carried(times, Batch(self.side, columns, nothing, nothing, nothing, nothing), passes, rows)
 
-    def _carry(self, carried: tuple[Array, Batch, Array | None, pa.RecordBatch] | None, ended: bool) -> bool:
+    def _carry(self, carried: Carried | None, ended: bool) -> bool:
         """Hand rows to the driver and to the gate, with what is promised; return False if the join was stopped."""
-        if carried is not None and not self.intake.hand_on(self.number, carried[3]):
+        crossing = self._crossings.enter(self.number, None if carried is None else carried.last_time, ended)
+        if carried is not None and not self.intake.hand_on(self.number, carried.rows):
             return False
         if carried is not None:  # rows say so themselves
-            self._told = self.last_time = int(carried[0][-1])
+            self._told = self.last_time = carried.last_time
         if ended:
             self.intake.hand_on_end(self.number, End())
         elif self._released > self._told:
             self._told = self._released
             if not self.intake.hand_on(self.number, Reached(self._released)):
                 return False
+        if crossing is not None and (ended or self._released >= crossing.time):
+            if not self._cross(crossing, carried):
+                return False
+            carried = None if carried is None else carried.part(crossing.time, None)
         if carried is not None:
-            times, tuples, passes, _ = carried
-            self.feed.offer(times, tuples, passes)
+            self.feed.offer(carried.times, carried.tuples, carried.passes)
         if ended:
             self.feed.close()
         else:
             self.feed.reach(self._released)
         return self.feed.flush()
+
+    def _cross(self, crossing: Crossing, carried: Carried | None) -> bool:
+        """Go over to another gate, as soon as it is open: no row before the crossing comes any more, after these.
+
+        Return False if the join was stopped, or ends without crossing.
+        """
+        before = None if carried is None else carried.part(None, crossing.time)
+        if before is not None:
+            self.feed.offer(before.times, before.tuples, before.passes)
+        self.feed.close()
+        if not self.feed.flush() or not crossing.wait():
+            return False
+        self.feed = crossing.feeds[self.number]
+        self._crossings.passed(self.number)
+        return True

@@ -140,6 +140,7 @@ def test_sources_come_between_changes():
     right.push(rows_at([6, 7], 2))
     for stream in (more, left, right):
         stream.advance(8)
+    wait_until(lambda: joined.metrics()["changes"] == 1)  # two wishes at once are one change
     joined.rescale(workers=2)
     more.push(rows_at([9], 11))
     left.close(), right.close(), more.close()

@@ -32,6 +32,7 @@ from counterflow.windows.store import Batch, WindowStore, predicate_columns
 from counterflow.windows.vectors import Array
 
 SETTLED_S = 0.05
+FOUND = pa.schema({"i": pa.int64(), "i_right": pa.int64()})
 LONG_S = 10.0  # DuckDB is not asked again for what took so long
 
 
@@ -78,8 +79,10 @@ class PredicateRun:
 
     def take(self) -> Row:
         taken = [self._run() for _ in range(self.sizes.repeats)]
-        seconds = statistics.median(run["seconds"] for run in taken)
-        first, probes = taken[0], 2 * self.sizes.rows
+        seconds, candidates, scanned = (
+            statistics.median(run[name] for run in taken) for name in ("seconds", "candidates", "scanned")
+        )
+        pairs, found, probes = taken[0]["pairs"], taken[0]["found"], 2 * self.sizes.rows
         return {
             "case": "stream",
             **self.case.row(),
@@ -88,12 +91,12 @@ class PredicateRun:
             "path": choose_path(self.spec.parts, "left").name,
             "seconds": seconds,
             "tuples_per_s": probes / seconds,
-            "candidates_per_row": first["candidates"] / probes,
-            "candidates_per_pair": first["candidates"] / max(first["pairs"], 1),
-            "matches_per_row": first["pairs"] / probes,
-            "scanned_per_row": first["scanned"] / probes,
+            "candidates_per_row": candidates / probes,
+            "candidates_per_pair": candidates / max(pairs, 1),
+            "matches_per_row": pairs / probes,
+            "scanned_per_row": scanned / probes,
             "repeats": len(taken),
-            "verified": all(run["pairs"] == first["pairs"] for run in taken) and self._is_right(first["found"]),
+            "verified": all(run["found"].equals(found) for run in taken) and self._is_right(found),
         }
 
     def _run(self) -> dict[str, Any]:
@@ -105,20 +108,23 @@ class PredicateRun:
         seconds, now, before = time.perf_counter() - self.began, self.joined.metrics(), self.before
         scans = [now["candidates_by"].get(name, 0) - before["candidates_by"].get(name, 0) for name in ("scan", "numpy")]
         del self.joined, self.both_full  # they refer to this run
+        found = pa.Table.from_batches(parts, FOUND)
+        later = np.maximum(found["i"].to_numpy(), found["i_right"].to_numpy())
         return {
             "seconds": seconds,
             "candidates": now["candidates"] - before["candidates"],
-            "pairs": now["pairs"] - before["pairs"],
+            "pairs": int((later >= self.filled).sum()),
             "scanned": sum(scans),
-            "found": pa.Table.from_batches(parts) if parts else None,
+            "found": found.combine_chunks(),
         }
 
     def _begin(self) -> None:
-        queued = ("queued_rows_left", "queued_rows_right", "waiting_rows_left", "waiting_rows_right")
-        while sum((now := self.joined.metrics())[name] for name in queued) > self.sizes.batch or now["compiling"]:
+        """Wait until the rows that fill the windows are joined, by compiled code: nothing moves any more."""
+        before = {**self.joined.metrics(), "compiling": True}
+        while (now := self.joined.metrics()) != before or now["rows_left"] + now["rows_right"] < 2 * self.filled:
+            before = {**now, "compiling": False}
             time.sleep(SETTLED_S)
-        time.sleep(SETTLED_S)
-        self.before, self.began = self.joined.metrics(), time.perf_counter()
+        self.before, self.began = now, time.perf_counter()
 
     def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         batches = table.slice(self.filled).to_batches(self.sizes.batch)
@@ -128,13 +134,11 @@ class PredicateRun:
 
     # --- the scan
 
-    def _is_right(self, found: pa.Table | None) -> bool:
+    def _is_right(self, found: pa.Table) -> bool:
         """Return whether the pairs of some rows are those that a scan finds."""
         count = self.sizes.checked_slow if self.case.slow else self.sizes.checked
         numbers = np.unique(np.linspace(self.filled, self.filled + self.sizes.rows - 1, count).astype(np.int64))
-        pairs = np.empty((0, 2), np.int64)
-        if found is not None:
-            pairs = np.stack([found["i"].to_numpy(), found["i_right"].to_numpy()], axis=1)
+        pairs = np.stack([found["i"].to_numpy(), found["i_right"].to_numpy()], axis=1)
         return all(self._same(side, numbers, pairs) for side in SIDES)
 
     def _same(self, side: Side, numbers: Array, pairs: Array) -> bool:

@@ -24,6 +24,7 @@ NOWHERE, BY_KEY, ANYWHERE = 0, 1, 2  # as in the template `buckets`
 SAMPLE = 4096  # keys that tell how large a grid's cells should be
 CODES = 250  # grid cells over which the keys spread; a byte tells 256 apart
 TYPICAL = 0.75  # of intervals: so many are no longer than a cell
+UNKNOWN_CELLS = 256  # of a grid over intervals whose typical length says nothing: most end before they start
 
 
 def kernel_array(vector: Vector) -> Array:
@@ -152,6 +153,7 @@ class CompiledPredicate:
         """Return `bands` of the template `buckets`. A cell is as wide as the band: a probe meets two or three cells.
 
         Among intervals it is as wide as a typical one of both sides is long; those of the probing side may be unknown.
+        Where most end before they start, that is no length, and the few that have one may be as long as can be.
         """
         stored, probing = self.path.stored, opposite(self.path.stored)
         table = np.zeros((self.kernels.shape.dimensions, BAND_WORDS))
@@ -169,10 +171,11 @@ class CompiledPredicate:
             low, high = map(float, overlap.stored_range(stored))
             slack = max(SLACK[part.rounds] for part in overlap.parts)
             row = 2 * k - len(self.path.bands)
-            reach = _typical_length(*keys[row : row + 2])
+            lengths = [_typical_length(*keys[row : row + 2])]
             if probing_lengths is not None:
-                reach = max(reach, probing_lengths[k - len(self.path.bands)] + abs(high) + abs(low))
+                lengths.append(probing_lengths[k - len(self.path.bands)] + abs(high) + abs(low))
             size, spread = _typical(keys[row])
+            reach = max(lengths) if max(lengths) > 0 or min(lengths) == 0 else spread / UNKNOWN_CELLS
             width = max(reach, size * SLACK["exact"]) or spread / SAMPLE or 1.0
             table[k] = (low, high, overlap.magnitude + abs(low) + abs(high), slack, 1 / width, 0, 0, 0)
         return table
@@ -212,7 +215,7 @@ def _typical_length(starts: Array, ends: Array) -> float:
     with np.errstate(invalid="ignore"):
         lengths = (ends - starts)[:SAMPLE]
     lengths = lengths[np.isfinite(lengths)]
-    return max(float(np.quantile(lengths, TYPICAL)), 0.0) if len(lengths) else 0.0
+    return float(np.quantile(lengths, TYPICAL)) if len(lengths) else 0.0
 
 
 def _is_scan_key(key: Expression, inequality: Inequality) -> bool:

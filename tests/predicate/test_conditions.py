@@ -365,9 +365,19 @@ ARITHMETIC = {
     "a chain": lambda x, y: 0 < x < y < 10,
     "not": lambda x, y: not x,
     "the number itself": lambda x, y: x,
+    "str": lambda x, y: str(x) == str(y),
+    "f-string": lambda x, y: f"{x}" == f"{y}",
+    "type": lambda x, y: type(x) is int and type(y) is int,
+    "isinstance": lambda x, y: isinstance(x, int) and not isinstance(y, bool),
+    "is": lambda x, y: x is y and x is not None,
+    "of booleans": lambda x, y: ~(x > 1) == -(y > 1) - 1,
+    "is None": lambda x, y: x is not None and (None if x > y else y) is None,
 }
-NEVER_COMPILED = {"round to digits", "sum"}
-OFTEN = ("x * y", "x % y", "sqrt of a sum", "exp", "int", "max", "in steps", "==", "sum")
+NEVER_COMPILED = {"round to digits", "sum", "str", "f-string", "type", "isinstance", "is", "of booleans"}
+OFTEN = (
+    *("x * y", "x % y", "sqrt of a sum", "exp", "int", "max", "in steps", "==", "sum"),
+    *("str", "f-string", "type", "isinstance", "is", "of booleans", "is None"),
+)
 
 
 def answer(function, x, y):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import numpy as np
@@ -30,6 +31,7 @@ SCHEMA = pa.schema(
         "s": pa.string(),
         "lat": pa.float64(),
         "lon": pa.float64(),
+        "d": pa.decimal128(9, 2),
     }
 )
 
@@ -126,6 +128,7 @@ def test_a_width_of_one_side_is_in_that_side_s_key():
 
 NUMBERS = [0.0, -0.0, 1.0, 1.5, -2.0, 3.0, 4.999999999999999, 1e-200, 1e300, -1e300, math.nan, math.inf, -math.inf]
 LATITUDES = [0.0, 90.0, -90.0, 89.999999, 45.0, 45.00001, -45.0, 500.0, math.nan, 1e9]
+AMOUNTS = [Decimal(text) for text in ("0.00", "1.00", "1.01", "2.00", "-0.05", "9999999.99")]
 LONGITUDES = [0.0, 180.0, -180.0, 179.99999, -179.99999, 90.0, 540.0, 1e300, math.inf]
 
 
@@ -137,7 +140,7 @@ ROWS = st.lists(
     st.tuples(
         _or_none(NUMBERS), _or_none(NUMBERS), _or_none([0, 1, 2, 3, 5, 2**31 - 1, -(2**31)]),
         _or_none([0.0, 0.1, 1.0, 1e-30, 3e38, math.nan]), _or_none([0.0, 1.0, 2.5, -1.0, 1e300, math.nan, math.inf]),
-        _or_none(["a", "b"]), _or_none(LATITUDES), _or_none(LONGITUDES),
+        _or_none(["a", "b"]), _or_none(LATITUDES), _or_none(LONGITUDES), _or_none(AMOUNTS),
     ),
     max_size=7,
 )  # fmt: skip
@@ -148,21 +151,25 @@ differences = st.sampled_from(
         "r.y - l.y",
         "l.n - r.n",
         "l.f - r.f",
+        "l.d - r.d",
+        "(l.d - r.d) / 3",
+        "(r.d - l.d) * 0.000001",
         "l.x - r.n + 1",
         "l.x * 2 - r.y",
         "radians(l.x) - radians(r.x)",
     ]
 )
 sizes = st.sampled_from(
-    ["0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "1e308", "0.1F", "double('NaN')", "double('inf')"]
+    ["0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "1e308", "0.1F", "0.333333", "double('NaN')", "double('inf')"]
+    + ["1e16D + 3D - 1e16D", "16777216F + 3F - 16777216F", "1e308D * 10D"]
 )
-one_sided = st.sampled_from(["l.w", "r.w", "r.n", "0.5 * l.w", "abs(r.y)", "r.w + l.w", "l.f"])
+one_sided = st.sampled_from(["l.w", "r.w", "r.n", "0.5 * l.w", "abs(r.y)", "r.w + l.w", "l.f", "r.d / 3"])
 
 
 def _values(inner):
     return st.one_of(
         st.builds("abs({})".format, inner),
-        st.builds("pow({}, {})".format, inner, st.sampled_from(["2", "3", "0.5", "1"])),
+        st.builds("pow({}, {})".format, inner, st.sampled_from(["2", "3", "0.5", "1", "-1"])),
         st.builds("({0}) * ({0})".format, inner),
         st.builds("({}) {} ({})".format, inner, st.sampled_from(["+", "-"]), inner),
         st.builds("sqrt({})".format, inner),
@@ -193,9 +200,35 @@ conditions = st.recursive(
 
 
 def table(rows) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * 8
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * 9
     data = {name: list(values) for name, values in zip(SCHEMA.names[1:], columns, strict=True)}
     return pa.table({"ts": [1] * len(rows), **data}, schema=SCHEMA).append_column("id", pa.array(range(len(rows))))
+
+
+ROUNDED = [
+    "abs(l.d - r.d) / 3 <= 0.333333",
+    "abs(l.d - r.d) / 3 = 0.333333",
+    "abs(l.d - r.d) / 3 <= l.d / 3",
+    "abs(l.d - r.d) * 0.000000000000000000000000000000000001 <= 0",
+    "abs(l.x - r.x) <= 1e16D + 3D - 1e16D",
+    "abs(l.f - r.f) <= 16777216F + 3F - 16777216F",
+    "abs(l.x - r.x) <= 1e308D * 10D",
+    "abs(l.x - r.x) + pow(sqrt(l.y), -1) <= 2",
+]
+
+
+@pytest.mark.parametrize("where", ROUNDED)
+def test_what_an_operation_rounds_is_no_pair_less(where):
+    """A DECIMAL rounds to its last digit, a constant of DOUBLE or FLOAT in its type; 1 / -0.0 is minus infinity."""
+    near = (4.0, -0.0, 1, 4.0, 1.0, "a", 0.0, 0.0, Decimal("1.00"))
+    origin = (0.0, -0.0, 0, 0.0, 1.0, "a", 0.0, 0.0, Decimal("0.00"))
+    far = (500.0, -0.0, 500, 500.0, 1.0, "a", 0.0, 0.0, Decimal("500.00"))
+    left, right = table([near] + [far] * 40), table([origin] + [far] * 40)
+    spec = build_spec(left.schema, right.schema, where=where, time="ts", window=None)
+    want = sorted((le, ri) for le, ri, _ in reference_pairs(spec, left, right))
+    got = cf.window_join(left, right, where=where, time="ts", window=None)
+    assert (0, 0) in want
+    assert sorted(zip(got["id"].to_pylist(), got["id_right"].to_pylist(), strict=True)) == want
 
 
 @settings(max_examples=examples(1500), deadline=None)

@@ -10,6 +10,8 @@ from math import isfinite
 from typing import Any
 from typing import Literal as OneOf
 
+import numpy as np
+
 from counterflow.predicate.casts import never_fails
 from counterflow.predicate.expression import Call, Expression, Literal, Side, sides_of
 
@@ -146,14 +148,14 @@ def without_widening(expression: Expression) -> Expression:
 
 
 def constant_of(expression: Expression) -> Fraction | None:
-    """Return the exact value of a constant that is a number or a time; None if it is neither."""
+    """Return the exact value of a constant that is a number or a time; None if it is neither, or beyond a DOUBLE."""
     expression = without_widening(expression)
     if not _is_ordered(expression):
         return None
     if isinstance(expression, Literal):
         value: Any = expression.value
         finite = isinstance(value, int | Decimal) or (isinstance(value, float) and isfinite(value))
-        return Fraction(value) if finite else None
+        return _held(Fraction(value), expression) if finite else None
     if not isinstance(expression, Call) or expression.op not in ("+", "-", "*", "neg") or _drops_digits(expression):
         return None
     values = [constant_of(arg) for arg in expression.args]
@@ -161,7 +163,19 @@ def constant_of(expression: Expression) -> Fraction | None:
         return None
     a, b = values[0], values[-1]
     assert a is not None and b is not None
-    return {"+": a + b, "-": a - b, "*": a * b, "neg": -a}[expression.op]
+    return _held({"+": a + b, "-": a - b, "*": a * b, "neg": -a}[expression.op], expression)
+
+
+def _held(value: Fraction, expression: Expression) -> Fraction | None:
+    """Return an exact result as the expression's type holds it; None if a DOUBLE cannot."""
+    with np.errstate(over="ignore"):
+        try:
+            number = float(np.float32(float(value))) if expression.type.name == "FLOAT" else float(value)
+        except OverflowError:
+            return None
+    if not isfinite(number):
+        return None
+    return Fraction(number) if expression.type.is_float else value
 
 
 def bounded(

@@ -37,6 +37,8 @@ class Range:
         """Return it with room for what an operation of this type rounds."""
         rough = by is not None and by.type.name == "FLOAT"
         relative, least = (FLOAT_ROUNDING, FLOAT_TINY) if rough else (ROUNDING, TINY)
+        if by is not None:
+            least = max(least, last_digit(by))
         return Range(self.low - abs(self.low) * relative - least, self.high + abs(self.high) * relative + least)
 
     def rounded(self, by: Expression) -> Range:
@@ -68,6 +70,11 @@ class Range:
         if not (other.low > 0 or other.high < 0):
             return ANYTHING
         return self.times(Range(1 / other.high, 1 / other.low))  # of an infinite end: 0
+
+
+def last_digit(expression: Expression) -> float:
+    """Return one in the last digit of a DECIMAL, which an operation rounds to; 0 for other types."""
+    return 10.0**-expression.type.scale if expression.type.is_decimal else 0.0
 
 
 def _product(a: float, b: float) -> float:
@@ -134,9 +141,11 @@ def _square_or_product(call: Call) -> Range:
 
 
 def _power(call: Call) -> Range:
-    exponent = number_of(without_casts(call.args[1]))
-    even = exponent is not None and exponent % 2 == 0
-    return NOT_NEGATIVE if even or range_of(call.args[0]).low >= 0 else ANYTHING
+    """Of a negative zero, an odd power below zero is minus infinity."""
+    least, exponent = range_of(call.args[0]).low, number_of(without_casts(call.args[1]))
+    if least > 0 or (exponent is not None and (exponent % 2 == 0 or (least == 0 and exponent > 0))):
+        return NOT_NEGATIVE
+    return ANYTHING
 
 
 def _absolute(call: Call) -> Range:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from counterflow.predicate.differences import Bounds, Difference, Inequality, Rounding, all_of, bounded, difference_of
 from counterflow.predicate.expression import SIDES, Call, Expression, Literal, Side, sides_of
-from counterflow.predicate.ranges import FLOAT_ROUNDING, ROUNDING, number_of, range_of, without_casts
+from counterflow.predicate.ranges import FLOAT_ROUNDING, ROUNDING, last_digit, number_of, range_of, without_casts
 from counterflow.predicate.types import BIGINT, DOUBLE, INTERVAL
 
 BOTH_SIDES: frozenset[Side] = frozenset(SIDES)
@@ -18,6 +18,8 @@ def within(value: Expression, most: Expression) -> Bounds:
     inner = without_casts(value)
     if not isinstance(inner, Call):
         return {}
+    if inner.type.is_decimal and inner.op in ("+", "*", "/"):  # each rounds to its last digit
+        most = Call("+", (as_double(most), Literal(last_digit(inner), DOUBLE)), DOUBLE)
     if inner.op == "abs":
         return _around(inner.args[0], most)
     if inner.op == "hypot":

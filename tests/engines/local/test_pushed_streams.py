@@ -297,6 +297,23 @@ def test_one_thread_pushes_much_before_it_takes_results():
     assert found + ids_of(joined) == list(range(1000))
 
 
+def test_another_thread_begins_to_take_results_while_one_makes_room():
+    """The thread that makes a join is the one that takes results until another one comes."""
+    for _ in range(5):
+        left, right, joined = two(engine=cf.Local(buffer_rows=20, batch_rows=4))
+        found = []
+        thread = threading.Thread(target=lambda joined=joined, found=found: found.extend(ids_of(joined)))
+        for i in range(200):
+            left.push(row(i))
+            right.push(row(i))
+            if i == 100:
+                thread.start()
+        left.close()
+        right.close()
+        thread.join()
+        assert found == list(range(200))
+
+
 def test_results_that_nobody_takes_are_bounded(monkeypatch):
     monkeypatch.setattr(intake, "STUCK_SECONDS", 0.05)
     left, right, joined = two(engine=cf.Local(buffer_rows=10))

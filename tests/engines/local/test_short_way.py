@@ -273,3 +273,24 @@ def test_a_row_that_goes_back_is_an_error():
     join.take(0, batch.slice(900, 1))
     with pytest.raises(cf.TimeError, match="goes back in time"):
         join.take(0, batch.slice(60, 1))
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_row_that_a_watermark_rules_out_is_an_error(apart):
+    """Also where both come in one round."""
+    left, right = cf.stream(schema=SCHEMA), cf.stream(schema=SCHEMA)
+    joined = cf.window_join(left, right, where=EQUI, time="ts", window=30)
+    batch = rows_of(1000, 1, 0.0)
+    times = batch.column("ts").to_pylist()
+    for k in range(60):
+        left.push(batch.slice(k, 1))
+        right.push(batch.slice(k, 1))
+        joined.poll(0.02)
+    left.advance(times[500])
+    if apart:
+        joined.poll(0.02)
+    left.push(batch.slice(400, 1))
+    with pytest.raises(cf.TimeError, match="came before it"):
+        while joined.poll(1) is not None:
+            pass
+    joined.close()

@@ -351,9 +351,10 @@ class Driver:
     def _join_few(self, source: SourceProgress, batch: pa.RecordBatch) -> bool:
         """Join a batch the short way; return False if it cannot take that.
 
-        Only whoever takes the results can go it, and not where marks matter, which only the long way makes.
+        Only whoever takes the results can go it, and not where marks matter, which only the long way makes. Rows
+        behind something that goes the long way in this round, such as a watermark, follow it.
         """
-        if self.short_way is None or self.marks_matter or self._patient:
+        if self.short_way is None or self.marks_matter or self._patient or not self._all_joined:
             return False
         results = self.short_way.take(source, batch)
         if results is None:

@@ -65,8 +65,10 @@ class StreamJoin:
         self.spec: JoinSpec | None = None
         # Durable joins are fed in one order: a checkpoint is a place in it.
         self.gated = folder is None and engine.has_gate
-        intake = carried_intake() if self.gated else Intake
-        self.intake: Intake = intake(sources, engine.buffer_rows, shed=engine.overflow == "drop_newest")
+        intake: type[Intake] = Intake
+        if self.gated:
+            from counterflow.engines.local.input.carriers import CarriedIntake as intake  # compiled, so only if needed
+        self.intake = intake(sources, engine.buffer_rows, shed=engine.overflow == "drop_newest")
         self.inbox = Inbox(engine.buffer_rows)
         self.driver: Driver | None = None
         self._core: Core | None = None
@@ -83,6 +85,7 @@ class StreamJoin:
         self._saved: tuple[tuple[SavedSide, SavedSide], int]
         self._deadline: float | None = None  # of the call that waits for a result
         self._taker = threading.get_ident()  # the thread that takes results
+        self._taking = threading.Lock()  # held by who takes results or makes them ahead
         self._changing = threading.Lock()  # of `engine`, and of the core that it says
         if all(side.schema is not None for side in columns):
             self._settle()
@@ -138,7 +141,9 @@ class StreamJoin:
                 self.intake.shared, self.intake.consumer_bell = True, core.bell
             self.intake.begin()
             self._results = make_results(spec, core.in_order, self.folder)
-            driver = gated_driver() if self.gated else Driver
+            driver: type[Driver] = Driver
+            if self.gated:
+                from counterflow.engines.local.gated import GatedDriver as driver  # compiled, so only if needed
             with self._adding:
                 self.driver = driver(spec, engine, self.intake, self.inbox, core, self.folder)
         if self.driver.short_way is not None:
@@ -224,18 +229,24 @@ class StreamJoin:
 
         None if there is none within the timeout (seconds); StopIteration at the end.
         """
-        self._taker = threading.get_ident()
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        if self._ahead:
-            return self._ahead.take()
-        self.intake.consumer_comes()
+        self._taker = threading.get_ident()  # from now on, so that whoever makes results ahead lets us in
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._taking.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
+            return None
         try:
-            for item in self._running():
-                if item is not None or (self._deadline is not None and time.monotonic() >= self._deadline):
-                    return item
-            raise StopIteration
+            self._deadline = deadline
+            if self._ahead:
+                return self._ahead.take()
+            self.intake.consumer_comes()
+            try:
+                for item in self._running():
+                    if item is not None or (deadline is not None and time.monotonic() >= deadline):
+                        return item
+                raise StopIteration
+            finally:
+                self.intake.consumer_goes()
         finally:
-            self.intake.consumer_goes()
+            self._taking.release()
 
     def _running(self) -> Iterator[StreamItem | None]:
         if self._taken is None:
@@ -249,20 +260,26 @@ class StreamJoin:
     def take_ahead(self) -> bool:
         """Make results before they are asked for, unless too many wait already; return whether something is going on.
 
-        An error is kept for whoever asks for results.
+        An error is kept for whoever asks for results. Another thread may be taking them: that makes room, too.
         """
-        if self._ahead.full:
+        if not self._taking.acquire(blocking=False):
             time.sleep(AHEAD_SECONDS)
-            return False
-        made, self._deadline = len(self._ahead), time.monotonic() + AHEAD_SECONDS
-        self.intake.consumer_comes()
+            return True
         try:
-            self._make()
-        except Exception as error:
-            self._ahead.append(error)
+            if self._ahead.full:
+                time.sleep(AHEAD_SECONDS)
+                return False
+            made, self._deadline = len(self._ahead), time.monotonic() + AHEAD_SECONDS
+            self.intake.consumer_comes()
+            try:
+                self._make()
+            except Exception as error:
+                self._ahead.append(error)
+            finally:
+                self.intake.consumer_goes()
+            return len(self._ahead) > made or (self.driver is not None and self.driver.driving)
         finally:
-            self.intake.consumer_goes()
-        return len(self._ahead) > made or (self.driver is not None and self.driver.driving)
+            self._taking.release()
 
     def _patience(self) -> float:
         """Return how many seconds may be waited before it is asked again."""
@@ -349,7 +366,15 @@ class StreamJoin:
 
         `taken`: results that were taken and not handed out; `position` of them were.
         """
-        self._deadline = time.monotonic()
+        with self._taking:
+            self._deadline = time.monotonic()
+            sides, rank = self._settled_sides()
+        assert self._snapshot is not None and self.spec is not None
+        pending = [*taken, *self._ahead.batches]
+        return Checkpoint(identity_of(self.spec, self.sources), self._snapshot.sources, sides, rank, pending, position)
+
+    def _settled_sides(self) -> tuple[tuple[SavedSide, SavedSide], int]:
+        """Return the rows of both sides, and how far results are, at a snapshot that comes from now on."""
         if self.driver is None:
             self._make()
         core, results, driver = self._core, self._results, self.driver
@@ -366,10 +391,7 @@ class StreamJoin:
             self.inbox.drain(self._hear)
             if found is not None:
                 self._found.append(found)
-        sides, rank = results.saved() if self._snapshot.last else self._saved
-        pending = [*taken, *self._ahead.batches]
-        assert self.spec is not None
-        return Checkpoint(identity_of(self.spec, self.sources), self._snapshot.sources, sides, rank, pending, position)
+        return results.saved() if self._snapshot.last else self._saved
 
     def _make(self) -> None:
         """Make the next result, if there is one, to be taken later."""
@@ -468,18 +490,6 @@ class StreamJoin:
             reached = newest if driver.frontier == END else driver.frontier - 1
             found["watermark"] = None if reached == BEGINNING else time_of(reached, self.spec.pair_time_type)
         return found
-
-
-def carried_intake() -> type[Intake]:
-    from counterflow.engines.local.input.carriers import CarriedIntake  # compiled: not before it is needed
-
-    return CarriedIntake
-
-
-def gated_driver() -> type[Driver]:
-    from counterflow.engines.local.gated import GatedDriver  # compiled: not before it is needed
-
-    return GatedDriver
 
 
 _started: weakref.WeakSet[StreamJoin] = weakref.WeakSet()

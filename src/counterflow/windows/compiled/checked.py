@@ -177,6 +177,24 @@ def _operator_twin(op: Any, checked: Callable[..., Any] | None, in_place: bool) 
     return twin
 
 
+def _identity_twin(op: Any) -> Any:
+    """Return the twin of `is` or `is not`, which is compiled where one of the two is None: others may be no objects."""
+    twin = _function("def twin(a, b): raise NotImplementedError")
+    plain = _function(f"def twin(a, b):\n    return {'a is b' if op is operator.is_ else 'a is not b'}")
+    overload(twin)(lambda a, b: plain if types.none in (a, b) else None)
+    return twin
+
+
+def _sign_twin(sign: str, checked: Callable[..., Any] | None) -> Any:
+    """Return the twin of an operator of one number. Of a boolean it is an integer in Python, so it is not compiled."""
+    twin = _function("def twin(a): raise NotImplementedError")
+    plain = _function(f"def twin(a):\n    return {sign}a")
+    guarded = numba.njit(checked) if checked else None
+    call = _function("def twin(a):\n    return guarded(a)", guarded=guarded) if checked else plain
+    overload(twin)(lambda a: None if isinstance(a, types.Boolean) else call if _is_integer(a) else plain)
+    return twin
+
+
 def _twin_of_one(function: str, checked: Callable[..., Any], of: Callable[[Any], bool], scope: Any = math) -> Any:
     """Return the twin of a function of one number: checked of this kind of number, and as it is of others."""
     twin = _function("def twin(a): raise NotImplementedError")
@@ -224,7 +242,10 @@ def _least_or_most_twin(name: str) -> Any:
     return twin
 
 
-_NOT_COMPILED = (sum, hash, divmod, math.gcd, math.lcm, math.ldexp)  # integers of any size
+_NOT_COMPILED = (
+    *(sum, hash, divmod, math.gcd, math.lcm, math.ldexp),  # integers of any size
+    *(str, repr, format, type, isinstance, id),  # texts of numbers, and what a value is in Python
+)
 _ONE = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1", "gamma", "lgamma",
     "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh",
@@ -238,7 +259,9 @@ def _all_twins() -> dict[Any, Any]:
     for op, checked in _INTEGERS.items():
         found[getattr(operator, f"i{op.__name__}")] = _operator_twin(op, checked, True)
     found |= {op: _operator_twin(op, None, False) for op in _COMPARISONS}
-    found[operator.neg] = _twin_of_one("-a", _negative, _is_integer)
+    found |= {op: _identity_twin(op) for op in (operator.is_, operator.is_not)}
+    found |= {operator.pos: _sign_twin("+", None), operator.invert: _sign_twin("~", None)}
+    found[operator.neg] = _sign_twin("-", _negative)
     found[abs] = _twin_of_one("abs(a)", _absolute, _is_integer)
     found[int] = _twin_of_one("int(a)", _whole, _is_float)
     found[pow] = found[operator.pow]

@@ -391,6 +391,8 @@ class Entrance:
         """Offer a batch in the thread that takes results: it cannot wait for itself, so it takes some to make room."""
         until = time.monotonic() + STUCK_SECONDS
         while (taken := self._intake.offer(self._rank, batch, 0.0)) is None:
+            if not self._taker.takes_here():  # another thread has begun to
+                return bool(self._intake.offer(self._rank, batch, None))
             if self._taker.take_ahead():
                 until = time.monotonic() + STUCK_SECONDS
             elif time.monotonic() > until:

@@ -36,7 +36,7 @@ SAID = {
     "OR of two equalities": ("hash on l.a; or hash on l.b", [("an index for each alternative", "compiled")]),
     "ratio": ("band on log_size(l.p)", [IMPLIED, IMPLIED]),
     "prefix": ("overlap on text_place(l.s)", [("implied interval", "numpy")]),
-    "levenshtein": ("band on length(l.s)", [("implied band", "numpy")]),
+    "levenshtein": ("pieces of l.s", [("pieces of texts", "numpy")]),
     "function with a band": ("band on l.x", [BAND, ("nothing", "numba, or Python")]),
 }
 CASES_BY_NAME = {case.name: case for case in CASES}
@@ -78,7 +78,7 @@ OTHERS = {
     "l.k IN (r.k, r.x)": [("an index for each alternative", "compiled")],
     "(l.k = r.k OR l.s = r.s) AND l.x <> r.x": [("an index for each alternative", "numpy"), ("nothing", "compiled")],
     "l.k = r.k OR l.x < r.x": [("nothing", "compiled")],
-    "l.s LIKE r.s": [("implied interval", "Python")],
+    "l.s LIKE r.s": [("implied interval", "numpy")],
     "upper(l.s) = lower(r.s)": [("hash index", "numpy")],
     "abs(l.x - r.x) + length(l.s) <= 3": [("implied band", "numpy")],
 }

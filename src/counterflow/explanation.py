@@ -12,6 +12,7 @@ import pyarrow as pa
 from counterflow.predicate.conditions import Condition
 from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Expression, conjuncts_of, sides_of
+from counterflow.predicate.similarity import similarity_of
 from counterflow.predicate.split import Equality
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.spec.window_sizes import Window
@@ -101,6 +102,8 @@ class Explanation:
         parts = self.spec.parts
         path = choose_path(parts, "left")
         kinds = []
+        if path.similar and path.similar == similarity_of(condition):
+            return "pieces of texts"
         for one in used:
             key = one.left, one.right
             if isinstance(one, Equality):

@@ -276,7 +276,7 @@ def test_an_output_that_appears_while_joining_is_not_overwritten(inputs, tmp_pat
 # --- Ctrl-C
 
 ENDLESS = """
-import counterflow.predicate.functions as functions
+import counterflow.predicate.pattern_functions as functions
 java_regex = functions.java_regex
 
 def announced(pattern):

@@ -9,6 +9,7 @@
 
     home 4 (LLHJ, ScaleJoin)  every row is sent to every cell, which searches its windows for it; one stores it
     hash 4                    with an equality in the predicate: rows with equal keys meet in one cell, no copies
+    band 4                    with a band in the predicate: rows of like values meet in one cell, few copies (value_grid.py)
 
 A row that may be emitted unmatched has to meet all its partners in one cell. So `left`, `semi` and `anti` joins lay
 their cells out as Mx1, `right` ones as 1xN, and a `full` one has both matrices: the first emits pairs and unmatched
@@ -18,20 +19,23 @@ left rows, the second unmatched right rows. With `hash` none of this is needed.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from counterflow.engines.spark.cell.grid import Grid, padded_sides
 from counterflow.engines.spark.options import Spark, parse_layout
+from counterflow.engines.spark.query.value_grid import ValueGrid, grid_of
 from counterflow.errors import OptionError
 from counterflow.plan.model import least_copies
 from counterflow.predicate.casts import never_fails
-from counterflow.predicate.expression import SIDES, Call, Column, Expression, Side
+from counterflow.predicate.expression import SIDES, Call, Column, Expression, Side, opposite
 from counterflow.predicate.split import Equality
 from counterflow.spec.join_spec import JoinSpec
 
 MASK32 = 0xFFFFFFFF
+BAND_CELLS_MIN = 4  # with fewer a matrix copies a row once at most, and is even whatever the values are
 
 
 @dataclass(frozen=True)
@@ -50,16 +54,33 @@ class Route:
     by: Literal["row", "key"]
     lanes: list[list[Target]]
 
+    @property
+    def copies(self) -> float:
+        return len(self.lanes[0])
+
+
+@dataclass(frozen=True)
+class ValueRoute:
+    """How a side's rows are sent to the cells of a grid of values. `counts`: whether these cells count them."""
+
+    values: ValueGrid
+    first_cell: int
+    counts: bool
+    copies: float
+
 
 @dataclass(frozen=True)
 class Layout:
     """The cells of a join, and why there are these."""
 
-    kind: Literal["matrix", "home", "hash"]
+    kind: Literal["matrix", "home", "hash", "band"]
     grids: tuple[Grid, ...]
     reason: str = field(default="", compare=False)
+    values: tuple[ValueGrid, ...] = ()  # of `band`: one for each grid
 
     def __str__(self) -> str:
+        if self.kind == "band":
+            return " + ".join(f"band {values}" for values in self.values)
         if self.kind != "matrix":
             return f"{self.kind} {self.cells}"
         return " + ".join(f"{grid.rows}x{grid.columns}" for grid in self.grids)
@@ -72,9 +93,14 @@ class Layout:
         """Return the grid that a cell belongs to."""
         return next(grid for grid in self.grids if cell < grid.first + grid.cells)
 
-    def routes(self, side: Side) -> list[Route]:
+    def routes(self, side: Side) -> Sequence[Route | ValueRoute]:
         """Return the ways on which a side's rows reach their cells: each row takes all of them."""
         everyone = range(self.cells)
+        if self.kind == "band":
+            return [
+                ValueRoute(values, grid.first, grid is self.grids[0], 1.0 if side == values.kept else values.copies)
+                for grid, values in zip(self.grids, self.values, strict=True)
+            ]
         if self.kind == "hash":
             return [Route("key", [[Target(cell, True, True)] for cell in everyone])]
         if self.kind == "home":
@@ -89,9 +115,9 @@ class Layout:
         return routes
 
     @property
-    def copies(self) -> dict[Side, int]:
-        """The number of cells to which a row of each side is sent."""
-        return {side: sum(len(route.lanes[0]) for route in self.routes(side)) for side in SIDES}
+    def copies(self) -> dict[Side, float]:
+        """The number of cells to which a row of each side is sent; with `band` on average, where nothing is crowded."""
+        return {side: sum(route.copies for route in self.routes(side)) for side in SIDES}
 
     @cached_property
     def keys(self) -> list[int]:
@@ -144,6 +170,8 @@ def choose_layout(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         )
     if kind == "auto":
         return _auto(spec, engine, cores)
+    if kind == "band":
+        return _band(spec, engine, size[0] if size else cores, "as asked")
     if kind == "hash":
         return _cells(spec, "hash", size[0] if size else cores, "as asked: rows with equal keys meet, no row is copied")
     if kind == "home":
@@ -176,14 +204,67 @@ def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
         return _cells(
             spec, "hash", cores, f"{equalities[0]}: equal keys meet in one of {cores} cells, nothing is copied"
         )
+    if cores >= BAND_CELLS_MIN and not spec.parts.similarities and _kept_sides(spec, engine, cores):
+        return _band(spec, engine, cores, f"a cell for each of {cores} cores")
     decisive = _decisive(spec, cores, "")
     if decisive is not None:
         return decisive
-    left_rate, right_rate = engine.rates or (1.0, 1.0)
-    sizes = [rate * (side.window.size or 1) for side, rate in ((spec.left, left_rate), (spec.right, right_rate))]
-    rows, columns = least_copies(cores, *sizes)
+    rows, columns = least_copies(cores, *_sizes(spec, engine).values())
     said = "window times rate" if engine.rates else "window, rates taken as equal"
     return _matrix(spec, rows, columns, f"a cell for each of {cores} cores with the least copied ({said})")
+
+
+def _sizes(spec: JoinSpec, engine: Spark) -> dict[Side, float]:
+    """Return how many rows of each side are held, or what is in proportion to it if no rates are known."""
+    rates = dict(zip(SIDES, engine.rates or (1.0, 1.0), strict=True))
+    return {side: rates[side] * (spec.side(side).window.size or 1) for side in SIDES}
+
+
+def _band(spec: JoinSpec, engine: Spark, cells: int, reason: str) -> Layout:
+    """Return the layout by values."""
+    kept = _kept_sides(spec, engine, cells)
+    if not kept:
+        raise OptionError(
+            f"layout='band' needs a band in the predicate, as abs(l.x - r.a) <= 10 or a distance, of columns that are "
+            f"not the times{_wild_said(spec, cells)}; {spec.where!r} has none: use 'auto' or a matrix such as '2x3'"
+        )
+    grids, values = [], []
+    for number, side in enumerate(kept):
+        grid = grid_of(spec, side, cells)
+        assert grid is not None
+        if engine.sample is not None:
+            rates = engine.rates or (1.0, 1.0)
+            weights = {s: rate / sum(rates) for s, rate in zip(SIDES, rates, strict=True)}
+            grid = grid.with_crowds(spec, engine.sampled(spec), weights)
+        decides = padded_sides(spec) if len(kept) == 1 else frozenset({side})
+        grids.append(Grid(cells, 1, number * cells, pairs=not number, decides=decides))
+        values.append(grid)
+    said = f"{reason}: rows of like values meet in one cell; about {values[0].copies:.2f} copies of a {opposite(kept[0])} row"
+    return Layout("band", tuple(grids), said, tuple(values))
+
+
+def _kept_sides(spec: JoinSpec, engine: Spark, cells: int) -> list[Side]:
+    """Return the sides whose rows stay in one place, for each grid of values that a join needs; none, if it has none.
+
+    Rows that are emitted unmatched must meet all their partners in one place. Of an inner join it is the side that has
+    more rows, or the one of which no row has to be sent everywhere.
+    """
+    grids = {side: grid_of(spec, side, cells) for side in SIDES}
+    if None in grids.values():
+        return []
+    wild = {side for side, grid in grids.items() if grid is not None and grid.may_be_wild}
+    if spec.how == "inner":
+        sizes = _sizes(spec, engine)
+        return [max(SIDES, key=lambda side: (side not in wild, sizes[side]))]
+    kept: list[Side] = list(SIDES) if spec.how == "full" else ["right" if spec.how == "right" else "left"]
+    return [] if wild & set(kept) else kept
+
+
+def _wild_said(spec: JoinSpec, cells: int) -> str:
+    grids = [grid_of(spec, side, cells) for side in SIDES]
+    if None in grids:
+        return ""
+    return f", whose keys can tell the place of every row that a {spec.how} join may emit unmatched"
 
 
 def _cells(spec: JoinSpec, kind: Literal["home", "hash"], cells: int, reason: str) -> Layout:

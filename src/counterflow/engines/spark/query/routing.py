@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
-from counterflow.engines.spark.query.layout import Layout, Route, hashable
+from counterflow.engines.spark.cell.row_order import HOME, SOURCE, TIE, is_order_sensitive
+from counterflow.engines.spark.query.layout import Layout, Route, ValueRoute, hashable
 from counterflow.engines.spark.session.worker import readable, settle_worker
 from counterflow.engines.spark.state.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.errors import EvaluationError
@@ -82,6 +82,9 @@ def pack(
 def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
     times = time_values(side, table)  # a null time ends the query here, before anything is stored
     for route in layout.routes(side.side):
+        if isinstance(route, ValueRoute):
+            yield from _by_value(spec, route, side.side, table, times)
+            continue
         lanes = len(route.lanes)
         lane_of_row = None if lanes == 1 else _codes(spec, route, side.side, table, times) % np.uint64(lanes)
         for lane, targets in enumerate(route.lanes):
@@ -90,6 +93,16 @@ def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -
                 blob = to_blob(part)
                 for target in targets:
                     yield Message(target.cell, side.side, target.stored, target.counted, blob)
+
+
+def _by_value(spec: JoinSpec, route: ValueRoute, side: Side, table: pa.Table, times: Array) -> Iterator[Message]:
+    values, columns = route.values, predicate_columns(spec.predicate, side, table)
+    tame = ~values.wild(side, columns, len(table))
+    for cell, home, rows in values.sent(side, times, columns).parts(values.cells):
+        part = table.take(pa.array(rows))
+        if values.may_be_wild:
+            part = part.append_column(HOME, pa.array(tame[rows] if side == values.kept else np.full(len(rows), home)))
+        yield Message(route.first_cell + cell, side, counted=home and route.counts, payload=to_blob(part))
 
 
 def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:

@@ -2,13 +2,13 @@
 
 A row's lane is a hash of its time and of what the predicate sees of it (or of its key): about as even as dealing rows
 out in turn, but a task that Spark runs again, perhaps on rows in another order, sends each row where the first attempt
-sent it.
+sent it. With layout `band` a row's cells follow from the values of its keys in the same way (`value_grid.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ def pack(
                 dropped += received - len(table)
             if is_order_sensitive(spec):
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
-            for messages in _sendable(_messages(spec, layout, side_spec, table)):
+            for messages in _sendable(messages_of(spec, layout, side_spec, table)):
                 yield _packed(layout, messages)
         if dropped:
             told = next(name for name, dropping in DROPPED.items() if dropping == side)
@@ -79,7 +79,8 @@ def pack(
     return counterflow_pack
 
 
-def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
+def messages_of(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
+    """Yield a table's rows as blobs for their cells."""
     times = time_values(side, table)  # a null time ends the query here, before anything is stored
     for route in layout.routes(side.side):
         if isinstance(route, ValueRoute):
@@ -96,13 +97,15 @@ def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -
 
 
 def _by_value(spec: JoinSpec, route: ValueRoute, side: Side, table: pa.Table, times: Array) -> Iterator[Message]:
-    values, columns = route.values, predicate_columns(spec.predicate, side, table)
-    tame = ~values.wild(side, columns, len(table))
-    for cell, home, rows in values.sent(side, times, columns).parts(values.cells):
-        part = table.take(pa.array(rows))
-        if values.may_be_wild:
-            part = part.append_column(HOME, pa.array(tame[rows] if side == values.kept else np.full(len(rows), home)))
-        yield Message(route.first_cell + cell, side, counted=home and route.counts, payload=to_blob(part))
+    values = route.values
+    sent = values.sent(side, times, predicate_columns(spec.predicate, side, table))
+    if not route.counts:
+        sent = replace(sent, home=np.zeros(len(sent.rows), bool))
+    for cell, counted, index in sent.by_cell(values.cells):
+        part = table.take(pa.array(sent.rows[index]))
+        if values.marks_home:
+            part = part.append_column(HOME, pa.array(sent.at_home[index]))
+        yield Message(route.first_cell + cell, side, counted=counted, payload=to_blob(part))
 
 
 def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:

@@ -1,120 +1,87 @@
 """Where rows go by their values: a grid over the keys of one or two bands, some times wider than the bands.
 
     key      0          g          2g         3g
-    kept     |    o     |          |    o     |     a row is in the one grid cell that its key is in,
+    kept     |    o     |          |    o     |     a row is in the one place that its key is in,
     copied   |  [===]   |       [==|==]       |     and in those that its band touches: one, seldom two
 
-So a kept row meets all its partners in one place, and nearly nothing is copied, however many cells there are. Grid cells
-are dealt out to the join's cells one after the other, in another turn every so often, as values may come in steps. A
-grid cell that a sample shows to be crowded is dealt out further: its kept rows to several cells, of which each gets all
-its copied rows.
+So a kept row meets all its partners in one cell, and once, and nearly nothing is copied, however many cells there are.
+Places (the parts of the grid) are dealt out to the cells in turn along each axis, so that a dense stretch of values is
+in all cells alike; after each round in another turn, as values may come in steps. A place that a sample shows to be
+crowded is cut into parts (`crowds.py`).
 
-What a key says nothing about is not lost: a NaN that compares with everything, or a NULL that the condition passes
-over, is sent to all cells; where a kept row is (`wild`), a copied row counts for it in one of its cells only (`HOME`).
+Of some rows a key says nothing: a NaN that satisfies the condition whatever its partner is, or a NULL that it passes
+over. If it is a copied row, it is sent to all cells. A kept one, a wild row, is sent to all cells too, and then a pair
+counts only where the copied row is at home (`HOME`); or, if kept rows may be emitted unmatched, all wild rows are in
+one cell (`REST`), to which all copied rows are sent as well.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, gcd
+from itertools import pairwise
+from math import gcd, prod
 
 import numpy as np
-import pyarrow as pa
 
-from counterflow.predicate.differences import Inequality
-from counterflow.predicate.expression import SIDES, Expression, Side, columns_of, opposite
-from counterflow.predicate.implied import may_fail
+from counterflow.engines.spark.query.value_axis import Axis, axes_of, places_at_most
+from counterflow.predicate.expression import Side, opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.evaluate import Columns
-from counterflow.windows.keys import as_float, computed, key_bounds, mixed, row_hashes
-from counterflow.windows.store import predicate_columns
+from counterflow.windows.keys import mixed, row_hashes
 from counterflow.windows.vectors import Array, Vector
 
-AXES_MAX = 2
-BANDS_A_CELL = {1: 4, 2: 8}  # how many times wider than its band a grid cell is: a copied row has 1.25 copies at most
-SPAN_MAX = 8  # a row that touches more grid cells along an axis is sent to all cells
-LAST = 1 << 60  # the grid cell of infinity and NaN; indices are held between -LAST and LAST
-GOLDEN = 0.618  # neighbours in the second direction are as far apart as can be
-CROWDED = 3  # a grid cell with more than this part of a cell's load is dealt out
+TOUCHED_MAX = 64  # a row that touches more places is sent to all cells
+REST = 0  # the cell of the wild rows, where they must be in one
+GOLDEN = 0.618  # neighbours along the second axis are as far apart as can be
 
-Place = tuple[int, ...]  # a grid cell: its index along each axis
+Place = tuple[int, ...]  # its number along each axis
+Bound = int | float | None  # None: no bound
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A band, and the size of a grid cell along its key."""
+class Part:
+    """A part of a crowded place: numbers from `low` up to, not including, `high` along each axis.
 
-    band: Inequality
-    bands_a_cell: int
+    Its kept rows are dealt out to `cells`; its copied rows are sent to all of them.
+    """
 
-    @property
-    def exact(self) -> bool:
-        """Whether both keys are whole numbers that no step rounds."""
-        whole = all(not k.type.is_float and not k.type.is_decimal for k in (self.band.left, self.band.right))
-        return whole and self.band.rounds == "exact"
-
-    @cached_property
-    def size(self) -> float:
-        assert self.band.low is not None and self.band.high is not None
-        width = max(self.band.high - self.band.low, 0) * self.bands_a_cell
-        return max(int(width), 1) if self.exact else float(width) or 1.0
-
-    def may_be_wild(self, side: Side) -> bool:
-        """Return whether a row of this side may satisfy the condition whatever its key and the other one's are."""
-        return self.band.nulls_meet or (side in self.band.nan_sides and self.band.key(side).type.is_float)
-
-    def wild(self, side: Side, key: Vector) -> Array:
-        found = ~key.mask() if self.band.nulls_meet else np.zeros(len(key), bool)
-        if side in self.band.nan_sides and key.type.is_float:
-            found |= np.isnan(key.values) & key.mask()
-        return found
-
-    def place(self, key: Vector) -> Array:
-        """Return the grid cells' indices of kept rows."""
-        return self._index(key.values if self.exact and key.values.dtype != object else as_float(key))
-
-    def touched(self, side: Side, key: Vector) -> tuple[Array, Array]:
-        """Return the first and the last index that a copied row's band touches; of a NULL that meets all, all."""
-        bounds = key_bounds(self.band, opposite(side), key, side in self.band.nan_sides, not self.exact)
-        assert bounds[0] is not None and bounds[1] is not None
-        first, last = map(self._index, bounds)
-        everything = ~key.mask() if self.band.nulls_meet else np.zeros(len(key), bool)
-        return np.where(everything, -LAST, first), np.where(everything, LAST, last)
-
-    def _index(self, values: Array) -> Array:
-        if values.dtype == np.int64:
-            return np.clip(values // np.int64(self.size), -LAST, LAST)
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = np.clip(np.floor(values / self.size), -float(LAST), float(LAST))
-        return np.where(np.isnan(values), float(LAST), found).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """A crowded grid cell: its kept rows are dealt out to these cells, and its copied rows sent to all of them."""
-
-    place: Place
+    low: tuple[Bound, ...]
+    high: tuple[Bound, ...]
     cells: tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """A crowded place, in parts that cover it."""
+
+    place: Place
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
 class Sent:
-    """Which rows go to which cells, one by one. Each row has one cell, its home, that counts it."""
+    """Which rows go to which cells, one by one. Each row has one cell, its home, that counts it.
+
+    Two rows that meet may be a pair there if one of them is `at_home`: a copied row in its home, a kept one that is
+    not wild wherever it is.
+    """
 
     rows: Array
     cells: Array
     home: Array
+    at_home: Array
 
-    def parts(self, cells: int) -> Iterator[tuple[int, bool, Array]]:
-        """Yield for each cell the rows whose home it is, and the others that it gets."""
-        order = np.argsort(self.cells * 2 + self.home, kind="stable")
-        kinds = (self.cells * 2 + self.home)[order]
-        ends = np.searchsorted(kinds, np.arange(2 * cells + 1))
-        for kind, (begin, end) in enumerate(zip(ends, ends[1:], strict=False)):
+    def by_cell(self, cells: int) -> Iterator[tuple[int, bool, Array]]:
+        """Yield the indices of what each cell gets: of rows whose home it is, and of others; in the rows' order."""
+        kinds = self.cells * 2 + self.home
+        order = np.lexsort((self.rows, kinds))
+        ends = np.searchsorted(kinds[order], np.arange(2 * cells + 1))
+        for kind, (begin, end) in enumerate(pairwise(ends)):
             if begin < end:
-                yield kind // 2, bool(kind % 2), np.sort(self.rows[order[begin:end]])
+                yield kind // 2, bool(kind % 2), order[begin:end]
 
 
 @dataclass(frozen=True)
@@ -124,187 +91,163 @@ class ValueGrid:
     axes: tuple[Axis, ...]
     kept: Side
     cells: int
-    crowds: tuple[Crowd, ...] = field(default=(), repr=False)
+    decisive: bool  # kept rows may be emitted unmatched, or once, so that each has to be in one cell
+    turns: tuple[int, ...]  # the cells to which places are dealt out in turn
+    crowds: tuple[Crowd, ...] = ()
+    sampled_copies: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        keys = " and ".join(f"{axis.band.key(self.kept)} by {axis.size:g}" for axis in self.axes)
-        crowds = f", {len(self.crowds)} crowded" if self.crowds else ""
-        return f"{self.cells} on {keys}, {opposite(self.kept)} rows copied{crowds}"
+        """Return what decides where rows go, so that a checkpoint knows it."""
+        keys = " and ".join(f"{axis.band.key(self.kept)} by {axis.size!r}" for axis in self.axes)
+        said = f"{self.cells} on {keys}, {opposite(self.kept)} rows copied"
+        if self.crowds or self.turns != tuple(range(self.cells)):
+            digest = hashlib.blake2b(repr((self.turns, self.crowds)).encode(), digest_size=6).hexdigest()
+            said += f", as sampled {digest}"
+        return said
 
     @property
     def may_be_wild(self) -> bool:
         return any(axis.may_be_wild(self.kept) for axis in self.axes)
 
     @property
-    def copies(self) -> float:
-        """The cells that a copied row is sent to on average, where nothing is crowded."""
-        parts = 1.0
-        for axis in self.axes:
-            assert axis.band.low is not None and axis.band.high is not None
-            parts *= 1 + float(max(axis.band.high - axis.band.low, 0)) / axis.size
-        return min(parts, float(self.cells))
+    def marks_home(self) -> bool:
+        """Whether rows say whether they are at home, because a pair may meet in several cells."""
+        return self.may_be_wild and not self.decisive
+
+    def copies(self, side: Side) -> float:
+        """Return the number of cells to which a row of this side is sent, on average."""
+        if side == self.kept:
+            return 1.0
+        placed = prod(axis.copies for axis in self.axes) if self.sampled_copies is None else self.sampled_copies
+        return min(placed + (self.may_be_wild and self.decisive), float(self.cells))
 
     # --- rows to cells
 
     def sent(self, side: Side, times: Array, columns: Columns) -> Sent:
         """Return where the rows of a side go."""
         n = len(times)
-        keys = [self._key(axis, side, columns, n) for axis in self.axes]
         hashes = row_hashes(times, columns)
-        anywhere = (hashes % np.uint64(self.cells)).astype(np.int64)
-        lost = np.zeros(n, bool)  # a NULL that meets nobody
-        for axis, key in zip(self.axes, keys, strict=True):
-            if not axis.band.nulls_meet:
-                lost |= ~key.mask()
+        home = (hashes % np.uint64(self.cells)).astype(np.int64)  # of those that their keys send nowhere
+        keys = [axis.key(side, columns, n) for axis in self.axes]
+        nowhere = np.logical_or.reduce([axis.meets_nobody(key) for axis, key in zip(self.axes, keys, strict=True)])
         if side == self.kept:
-            everywhere = self.wild(side, columns, n)
-            first = last = [axis.place(key) for axis, key in zip(self.axes, keys, strict=True)]
+            everywhere, found = self._kept(keys, nowhere, hashes)
+            if self.decisive:
+                home[everywhere] = REST
+                nowhere, everywhere = nowhere | everywhere, np.zeros(n, bool)
         else:
-            touched = [axis.touched(side, key) for axis, key in zip(self.axes, keys, strict=True)]
-            first, last = [a for a, _ in touched], [b for _, b in touched]
-            # Beyond -LAST..LAST nothing overflows, and what is below LAST + 1 is a span.
-            everywhere = np.logical_or.reduce([b - a >= SPAN_MAX for a, b in touched])
-            lost |= np.logical_or.reduce([b < a for a, b in touched])
-        lost &= ~everywhere
-        placed = np.flatnonzero(~lost & ~everywhere)
-        found = [self._in_cells(np.flatnonzero(lost), anywhere[lost]), self._everywhere(everywhere, anywhere)]
-        found.append(self._placed(side, placed, [a[placed] for a in first], [b[placed] for b in last], hashes[placed]))
-        return Sent(*(np.concatenate([getattr(part, name) for part in found]) for name in ("rows", "cells", "home")))
+            everywhere, nowhere, found = self._copied(keys, nowhere)
+            if self.may_be_wild and self.decisive:
+                home[nowhere] = REST
+                found.append((np.arange(n), np.full(n, REST)))
+        found.append((np.flatnonzero(nowhere), home[nowhere]))
+        anywhere = np.flatnonzero(everywhere)
+        found.append((np.repeat(anywhere, self.cells), np.tile(np.arange(self.cells), len(anywhere))))
+        rows, cells = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        rows, cells = np.divmod(np.unique(rows * self.cells + cells), self.cells)  # two places may be in one cell
+        first = np.diff(rows, prepend=-1) > 0
+        is_home = np.where(everywhere[rows], cells == home[rows], first)
+        return Sent(rows, cells, is_home, ~everywhere[rows] if side == self.kept else is_home)
 
-    def wild(self, side: Side, columns: Columns, n: int) -> Array:
-        """Return which kept rows may have partners anywhere, so that they are in all cells."""
-        found = np.zeros(n, bool)
-        if side == self.kept:
-            for axis in self.axes:
-                found |= axis.wild(side, self._key(axis, side, columns, n))
-        return found
+    def _kept(self, keys: list[Vector], nowhere: Array, hashes: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+        """Return which kept rows are wild, and the one cell of each of the others that may meet somebody."""
+        wild = np.logical_or.reduce([axis.wild(self.kept, key) for axis, key in zip(self.axes, keys, strict=True)])
+        wild &= ~nowhere
+        rows = np.flatnonzero(~nowhere & ~wild)
+        numbers = [axis.numbers(key)[rows] for axis, key in zip(self.axes, keys, strict=True)]
+        places = [axis.place(values) for axis, values in zip(self.axes, numbers, strict=True)]
+        cells = self._cell(places)
+        for crowd in self.crowds:
+            inside = np.flatnonzero(_at(crowd.place, places))
+            of_crowd = [values[inside] for values in numbers]
+            for part in crowd.parts:
+                within = inside[_reached(part, of_crowd, of_crowd)]
+                lanes = mixed(hashes[rows[within]]) % np.uint64(len(part.cells))
+                cells[within] = np.array(part.cells)[lanes.astype(np.int64)]
+        return wild, [(rows, cells)]
 
-    def _key(self, axis: Axis, side: Side, columns: Columns, n: int) -> Vector:
-        key = computed(axis.band.key(side), side, columns, n)
-        assert key is not None, "a key that may fail is not taken for a grid"
-        return key
+    def _copied(self, keys: list[Vector], nowhere: Array) -> tuple[Array, Array, list[tuple[Array, Array]]]:
+        """Return which copied rows may have partners anywhere, which have none, and the cells of the others."""
+        side = opposite(self.kept)
+        reach = [axis.reach(side, key) for axis, key in zip(self.axes, keys, strict=True)]
+        first = [axis.place(low) for axis, (low, _) in zip(self.axes, reach, strict=True)]
+        last = [axis.place(high) for axis, (_, high) in zip(self.axes, reach, strict=True)]
+        nowhere = nowhere | np.logical_or.reduce([low > high for low, high in reach])
+        spans = [np.clip(b - a + 1, 0, TOUCHED_MAX + 1) for a, b in zip(first, last, strict=True)]
+        everywhere = (np.prod(spans, axis=0) > TOUCHED_MAX) & ~nowhere
+        rows = np.flatnonzero(~nowhere & ~everywhere)
+        return everywhere, nowhere, [self._touched(rows, first, last, reach)]
 
-    def _in_cells(self, rows: Array, cells: Array) -> Sent:
-        return Sent(rows, cells, np.ones(len(rows), bool))
+    def _touched(
+        self, rows: Array, first: list[Array], last: list[Array], reach: list[tuple[Array, Array]]
+    ) -> tuple[Array, Array]:
+        """Return the cells of all places from `first` to `last`, with the row that each is for."""
+        at, places = places_between([a[rows] for a in first], [b[rows] for b in last])
+        cells, plain = self._cell(places), np.ones(len(at), bool)
+        found = []
+        for crowd in self.crowds:
+            inside = np.flatnonzero(_at(crowd.place, places))
+            plain[inside] = False
+            low, high = ([ends[k][rows[at[inside]]] for ends in reach] for k in (0, 1))
+            for part in crowd.parts:
+                within = at[inside[_reached(part, low, high)]]
+                found.append((np.repeat(within, len(part.cells)), np.tile(part.cells, len(within))))
+        found.append((at[plain], cells[plain]))
+        at, cells = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return rows[at], cells
 
-    def _everywhere(self, which: Array, home: Array) -> Sent:
-        rows = np.repeat(np.flatnonzero(which), self.cells)
-        cells = np.tile(np.arange(self.cells), int(which.sum()))
-        return Sent(rows, cells, cells == home[rows])
-
-    def _placed(self, side: Side, rows: Array, first: list[Array], last: list[Array], hashes: Array) -> Sent:
-        """Return where rows go whose band touches few grid cells."""
-        at, places = self._grid_cells(first, last)
-        crowd = self._crowd_of(places)
-        plain = crowd < 0
-        found_at, found_cells = [at[plain]], [self._cell(places)[plain]]
-        for number, one in enumerate(self.crowds):
-            inside, lanes = at[crowd == number], np.array(one.cells)
-            if side == self.kept:
-                found_at.append(inside)
-                found_cells.append(lanes[mixed(hashes[inside]) % np.uint64(len(lanes))])
-            else:
-                found_at.append(np.repeat(inside, len(lanes)))
-                found_cells.append(np.tile(lanes, len(inside)))
-        at, cells = np.concatenate(found_at), np.concatenate(found_cells)
-        at, cells = np.divmod(np.unique(at * self.cells + cells), self.cells)  # two grid cells may be in one cell
-        firsts = np.searchsorted(at, np.arange(len(rows)))
-        home = np.zeros(len(at), bool)
-        home[firsts[: len(rows)]] = True
-        return Sent(rows[at], cells, home)
-
-    def _grid_cells(self, first: list[Array], last: list[Array]) -> tuple[Array, list[Array]]:
-        """Return all grid cells between first and last: whose row, and the indices along the axes."""
-        at, places = np.arange(len(first[0])), [a.copy() for a in first]
-        for axis in range(len(first)):
-            spans = (last[axis] - first[axis])[at] + 1
-            repeated = np.repeat(np.arange(len(at)), spans)
-            within = np.arange(len(repeated)) - np.repeat(np.cumsum(spans) - spans, spans)
-            at, places = at[repeated], [p[repeated] for p in places]
-            places[axis] = places[axis] + within
-        return at, places
-
-    def _cell(self, places: list[Array]) -> Array:
-        """Return the join's cells of grid cells: in turn along each axis, and in another turn after each round."""
+    def turn(self, places: list[Array]) -> Array:
+        """Return in which turn places are dealt out."""
+        turns = len(self.turns)
         rounds, turn = np.zeros(len(places[0]), np.uint64), np.zeros(len(places[0]), np.int64)
         for place, stride in zip(places, (1, self._stride), strict=False):
-            rounds = mixed(rounds + (place // self.cells).view(np.uint64))
-            turn += place % self.cells * stride
-        return (turn + (rounds % np.uint64(self.cells)).astype(np.int64)) % self.cells
+            rounds = mixed(rounds + (place // turns).view(np.uint64) + np.uint64(1))
+            turn += place % turns * stride
+        return (turn + (rounds % np.uint64(turns)).astype(np.int64)) % turns
+
+    def _cell(self, places: list[Array]) -> Array:
+        return np.array(self.turns)[self.turn(places)]
 
     @cached_property
     def _stride(self) -> int:
-        about = max(round(self.cells * GOLDEN), 1)
-        return min((s for s in range(1, self.cells + 1) if gcd(s, self.cells) == 1), key=lambda s: abs(s - about))
-
-    def _crowd_of(self, places: list[Array]) -> Array:
-        found = np.full(len(places[0]), -1)
-        for number, one in enumerate(self.crowds):
-            found[np.logical_and.reduce([p == at for p, at in zip(places, one.place, strict=True)])] = number
-        return found
-
-    # --- crowds
-
-    def with_crowds(self, spec: JoinSpec, sample: dict[Side, pa.Table], weights: dict[Side, float]) -> ValueGrid:
-        """Return the grid in which what is crowded in a sample is dealt out. `weights`: each side's part of all rows."""
-        plain, shares = replace(self, crowds=()), dict[Place, list[float]]()
-        for k, side in enumerate((self.kept, opposite(self.kept))):
-            table = sample[side]
-            for place, rows in plain._counts(spec, side, table).items():
-                shares.setdefault(place, [0.0, 0.0])[k] = weights[side] * rows / len(table)
-        limit = sum(map(sum, shares.values())) / self.cells / CROWDED
-        crowded = [place for place, parts in shares.items() if sum(parts) > limit]
-        loads = np.zeros(self.cells)
-        others = [place for place in shares if place not in set(crowded)]
-        if others:
-            cells = self._cell([np.array(index) for index in zip(*others, strict=True)])
-            np.add.at(loads, cells, [sum(shares[place]) for place in others])
-        found = []
-        for place in sorted(crowded, key=lambda place: (-sum(shares[place]), place)):
-            kept, copied = shares[place]
-            lanes = min(ceil(kept / max(limit - copied, copied, kept / self.cells)), self.cells)
-            cells = np.argsort(loads, kind="stable")[:lanes]
-            loads[cells] += kept / lanes + copied
-            found.append(Crowd(place, tuple(int(c) for c in cells)))
-        return replace(self, crowds=tuple(found))
-
-    def _counts(self, spec: JoinSpec, side: Side, table: pa.Table) -> dict[Place, int]:
-        """Return how many rows of a sample are in each grid cell, or touch it."""
-        columns = predicate_columns(spec.predicate, side, table)
-        keys = [self._key(axis, side, columns, len(table)) for axis in self.axes]
-        usual = np.ones(len(table), bool)
-        if side == self.kept:
-            first = last = [axis.place(key) for axis, key in zip(self.axes, keys, strict=True)]
-        else:
-            touched = [axis.touched(side, key) for axis, key in zip(self.axes, keys, strict=True)]
-            first, last = [a for a, _ in touched], [b for _, b in touched]
-            usual = np.logical_and.reduce([(b >= a) & (b - a < SPAN_MAX) for a, b in touched])
-        for key in keys:
-            usual = usual & key.mask()
-        _, places = self._grid_cells([a[usual] for a in first], [b[usual] for b in last])
-        found, counts = np.unique(np.stack(places, axis=1), axis=0, return_counts=True)
-        return {tuple(int(i) for i in place): int(n) for place, n in zip(found, counts, strict=True)}
+        turns = len(self.turns)
+        about = max(round(turns * GOLDEN), 1)
+        return min((s for s in range(1, turns + 1) if gcd(s, turns) == 1), key=lambda s: abs(s - about))
 
 
-# --- which bands a grid may have
+def places_between(first: list[Array], last: list[Array]) -> tuple[Array, list[Array]]:
+    """Return all places from `first` to `last`: the index of whose they are, and their numbers along the axes."""
+    at, places = np.arange(len(first[0])), list(first)
+    for axis in range(len(first)):
+        spans = (last[axis] - first[axis])[at] + 1
+        repeated = np.repeat(np.arange(len(at)), spans)
+        within = np.arange(len(repeated)) - np.repeat(np.cumsum(spans) - spans, spans)
+        at, places = at[repeated], [p[repeated] for p in places]
+        places[axis] = places[axis] + within
+    return at, places
+
+
+def _at(place: Place, places: list[Array]) -> Array:
+    return np.logical_and.reduce([p == number for p, number in zip(places, place, strict=True)])
+
+
+def _reached(part: Part, low: list[Array], high: list[Array]) -> Array:
+    """Return which stretches from `low` to `high` a part has something of."""
+    found = np.ones(len(low[0]), bool)
+    for least, most, part_low, part_high in zip(low, high, part.low, part.high, strict=True):
+        if part_low is not None:
+            found &= most >= part_low
+        if part_high is not None:
+            found &= least < part_high
+    return found
 
 
 def grid_of(spec: JoinSpec, kept: Side, cells: int) -> ValueGrid | None:
     """Return the grid of a join's first bands; None if it has none that rows can be dealt out by."""
-    bands = [bound for bound in spec.parts.bounds if bound.is_band and _serves(spec, bound)]
-    bands = [band for i, band in enumerate(bands) if band.key(kept) not in [b.key(kept) for b in bands[:i]]][:AXES_MAX]
-    if not bands:
-        return None
-    return ValueGrid(tuple(Axis(band, BANDS_A_CELL[len(bands)]) for band in bands), kept, cells)
+    axes = axes_of(spec)
+    return ValueGrid(axes, kept, cells, spec.how != "inner", tuple(range(cells))) if axes else None
 
 
-def _serves(spec: JoinSpec, band: Inequality) -> bool:
-    """Return whether every row has a value for its key, and the key is not just the row's time.
-
-    Rows come in the order of time: all that are new would crowd one place.
-    """
-    return not any(may_fail(band.key(side)) or _is_time(spec, side, band.key(side)) for side in SIDES)
-
-
-def _is_time(spec: JoinSpec, side: Side, key: Expression) -> bool:
-    return spec.side(side).time in {column.name for column in columns_of(key)}
+def spreads(grid: ValueGrid, places_a_cell: int) -> bool:
+    """Return whether values can be in so many places for each cell, as far as the keys tell."""
+    return prod(places_at_most(axis) for axis in grid.axes) >= places_a_cell * grid.cells

@@ -251,6 +251,16 @@ def test_static_every_how(spark, how, window, layout):
     assert results_of(joined.toArrow(), how) == expected(left, right, **options)
 
 
+def test_explain_says_what_the_layouts_copy(spark):
+    left, right = (spark.createDataFrame(table) for table in benchmark_inputs(rows=100, seconds=60))
+    options = dict(where=BENCHMARK, time="ts", window="1 minute", show=False)
+    found = cf.explain(left, right, engine=cf.Spark(layout="band:16"), **options).details
+    assert found["layout"].startswith("band 16 on l.x by 160 and l.y by 160.0, right rows copied (16 cells; a left row")
+    assert found["copies"] == "of a left and a right row, by layout: band 16: 1 and 1.27; 4x4: 4 and 4"
+    found = cf.explain(left, right, engine=cf.Spark(layout="band:16", sample=(left, right)), **options).details
+    assert "as sampled" in found["layout"]
+
+
 # --- routing
 
 

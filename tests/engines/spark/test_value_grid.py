@@ -42,6 +42,7 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy]] = {
     "g": (pa.float32(), st.one_of(st.sampled_from(SPECIAL[:-3]), st.floats(-20, 20, width=32))),
     "p": (pa.decimal128(10, 2), st.one_of(st.none(), st.decimals(-20, 20, places=2))),
     "q": (pa.decimal128(38, 6), st.one_of(st.just(Decimal(10) ** 30), st.decimals(-20, 20, places=6))),
+    "d": (pa.date32(), st.one_of(st.none(), st.dates(dt.date(1969, 12, 1), dt.date(1970, 2, 1)))),
     "t": (pa.timestamp("us", "UTC"), st.builds(lambda s: START + dt.timedelta(seconds=s), st.floats(-60, 60))),
     "i": (pa.duration("us"), st.one_of(st.none(), st.builds(lambda s: dt.timedelta(seconds=s), st.floats(-60, 60)))),
 }
@@ -58,6 +59,8 @@ WHERE = [
     "l.f BETWEEN r.g - 1 AND r.g + 1",
     "abs(l.p - r.p) <= 1.25 AND l.x < r.x",
     "abs(l.q - r.p) <= 2",
+    "l.d BETWEEN r.d - 3 AND r.d + INTERVAL 2 DAYS",
+    "abs(datediff(l.d, r.d)) <= 1 AND abs(l.x - r.x) <= 9",
     "l.t BETWEEN r.t - INTERVAL 5 SECONDS AND r.t + INTERVAL 1 SECOND",
     "l.i - r.i BETWEEN INTERVAL '-3' SECOND AND INTERVAL 5 SECONDS",
     "greatest(abs(l.x - r.x), abs(l.f - r.f)) <= 4",

@@ -31,7 +31,7 @@ from counterflow.windows.vectors import Array, from_arrow_column
 BANDS_A_PLACE = {1: 16, 2: 32}  # by the number of axes: places may be wide where those that crowd are known
 SAMPLE_ROWS_MAX = 20_000  # of each side
 TURNS_A_CELL = 8
-LIMITS = tuple(0.5 * 1.04**k for k in range(61))  # of a part, in loads of an even cell: up to 5.3
+LIMITS = tuple(0.5 * 1.1**k for k in range(25))  # of a part, in loads of an even cell: up to 4.9
 PARTS_A_CELL_MAX = 8
 GAIN = 0.8  # both halves of a cut have less than this of the rows
 UNSEEN = 0.1  # of an even turn's load: what a turn is taken to have at least
@@ -111,12 +111,20 @@ class Sampled:
         of_kept, of_copied = (np.bincount(numbers, minlength=len(places)) for numbers in (kept, copied))
         return self.whole.weights[0] * of_kept + self.whole.weights[1] * of_copied
 
+    @cached_property
+    def _grouped(self) -> list[tuple[Array, Array]]:
+        """The kept rows and the touches of copied ones, in the order of their places, and where each place begins."""
+        places, *numbers = self.by_place
+        orders = [np.argsort(of_rows, kind="stable") for of_rows in numbers]
+        ends = np.arange(len(places) + 1)
+        return [(order, np.searchsorted(of[order], ends)) for of, order in zip(numbers, orders, strict=True)]
+
     def points(self, number: int) -> Points:
         """Return the rows of a place."""
-        _, kept, copied = self.by_place
-        rows, whole = self.copied_rows[copied == number], self.whole
+        kept, touches = (order[begin[number] : begin[number + 1]] for order, begin in self._grouped)
+        rows, whole = self.copied_rows[touches], self.whole
         low, high = ([ends[rows] for ends in side] for side in (whole.low, whole.high))
-        return replace(whole, kept=[values[kept == number] for values in whole.kept], low=low, high=high)
+        return replace(whole, kept=[values[kept] for values in whole.kept], low=low, high=high)
 
 
 def with_crowds(grid: ValueGrid, sample: Mapping[Side, pa.Table], rates: Mapping[Side, float]) -> ValueGrid:

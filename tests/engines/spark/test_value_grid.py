@@ -15,12 +15,14 @@ from unittest import mock
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.engines.spark.cell.row_order import HOME
 from counterflow.engines.spark.options import Spark
+from counterflow.engines.spark.query.late_rows import write_late_rows
 from counterflow.engines.spark.query.layout import Layout, choose_layout, possible_layouts
 from counterflow.engines.spark.query.routing import pack
 from counterflow.engines.spark.query.value_axis import BANDS_A_PLACE
@@ -139,6 +141,21 @@ def test_rows_meet_all_their_partners(left, right, where, how, cells, narrow, sa
         assert found.counted[side] == Counter(range(len(table)))
     again = Cells(spec, layout, left.take(np.arange(len(left))[::-1]), right.take(np.arange(len(right))[::-1]), batch=2)
     assert again.got == found.got, "a row's cells depend on the rows beside it"
+
+
+def test_late_rows_are_written_as_they_came(tmp_path):
+    """A predicate that a NULL passes over: the join marks its rows, for itself."""
+    table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 2], "y": [None, 2.0]})
+    where = "greatest(abs(l.x - r.x), abs(l.y - r.y)) <= 3"
+    spec = build_spec(table.schema, table.schema, where=where, time="ts", window="1 second")
+    layout = choose_layout(spec, Spark(layout="band:2"), 1)
+    blobs = [
+        row["payload"] for part in pack(spec, layout, "left")(iter(table.to_batches())) for row in part.to_pylist()
+    ]
+    sent = [from_blob(blob) for blob in blobs if blob]
+    assert all(HOME in part.column_names for part in sent)
+    write_late_rows(str(tmp_path), "left", "late", pa.concat_tables(sent))
+    assert pq.read_table(tmp_path / "left" / "late.parquet").column_names == table.column_names
 
 
 # --- how many copies, and how even

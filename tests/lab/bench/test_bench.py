@@ -207,10 +207,10 @@ def test_layouts_are_counted_and_checked(routed_layouts):
 
 
 def test_a_pair_that_meets_twice_or_never_is_noticed(monkeypatch):
-    """A route that sends one row of two elsewhere."""
+    """All rows of one side are sent one cell further."""
     tables = layouts._tables(2000, "uniform", 1)
     spec = layouts._spec(tables, "band")
-    layout = choose_layout(spec, Spark(layout="2x2"), 1)
+    layout = choose_layout(spec, Spark(layout="band:4"), 1)
     found, once = layouts.routed(spec, layout, tables)
     pairs = layouts._pairs(spec, tables)
     assert once and (found.meetings(*pairs) == 1).all()

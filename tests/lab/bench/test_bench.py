@@ -206,7 +206,7 @@ def test_layouts_are_counted_and_checked(routed_layouts):
         assert rows_sent < 1.4 and evenness > evenness_min
 
 
-def test_a_pair_that_meets_twice_or_never_is_noticed(monkeypatch):
+def test_a_pair_that_meets_twice_or_never_is_noticed():
     """All rows of one side are sent one cell further."""
     tables = layouts._tables(2000, "uniform", 1)
     spec = layouts._spec(tables, "band")

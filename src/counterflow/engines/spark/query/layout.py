@@ -272,6 +272,8 @@ def _band(spec: JoinSpec, engine: Spark, cells: int, reason: str) -> Layout:
         values.append(grid)
     where = "each side's rows in turn are" if len(kept) > 1 else f"{kept[0]} rows are"
     said = f"{reason}: {where} in the cell of their values, and the other side's in those that their bands touch"
+    if engine.sample is None:
+        said += "; where values crowd within a few bands, give a sample= of them"
     return Layout("band", tuple(grids), said, tuple(values))
 
 

@@ -39,6 +39,7 @@ GOLDEN = 0.618  # neighbours along the second axis are as far apart as can be
 
 Place = tuple[int, ...]  # its number along each axis
 Bound = int | float | None  # None: no bound
+Homes = tuple[Array, Array, Array]  # rows, their cells, and whether these are their homes
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class Sent:
     at_home: Array
 
     def by_cell(self, cells: int) -> Iterator[tuple[int, bool, Array]]:
-        """Yield the indices of what each cell gets: of rows whose home it is, and of others; in the rows' order."""
-        kinds = self.cells * 2 + self.home
-        order = np.lexsort((self.rows, kinds))
-        ends = np.searchsorted(kinds[order], np.arange(2 * cells + 1))
+        """Yield the indices of what each cell gets: of rows whose home it is, and of others."""
+        kinds = (self.cells * 2 + self.home).astype(np.uint16)  # numpy sorts these by counting
+        order = np.argsort(kinds, kind="stable")
+        ends = np.searchsorted(kinds[order], np.arange(2 * cells + 1, dtype=np.uint16))
         for kind, (begin, end) in enumerate(pairwise(ends)):
             if begin < end:
                 yield kind // 2, bool(kind % 2), order[begin:end]
@@ -110,6 +111,11 @@ class ValueGrid:
         return any(axis.may_be_wild(self.kept) for axis in self.axes)
 
     @property
+    def has_rest(self) -> bool:
+        """Whether one cell is told all copied rows, because wild rows are there."""
+        return self.may_be_wild and self.decisive
+
+    @property
     def marks_home(self) -> bool:
         """Whether rows say whether they are at home, because a pair may meet in several cells."""
         return self.may_be_wild and not self.decisive
@@ -119,7 +125,7 @@ class ValueGrid:
         if side == self.kept:
             return 1.0
         placed = prod(axis.copies for axis in self.axes) if self.sampled_copies is None else self.sampled_copies
-        return min(placed + (self.may_be_wild and self.decisive), float(self.cells))
+        return min(placed + self.has_rest, float(self.cells))
 
     # --- rows to cells
 
@@ -131,25 +137,22 @@ class ValueGrid:
         keys = [axis.key(side, columns, n) for axis in self.axes]
         nowhere = np.logical_or.reduce([axis.meets_nobody(key) for axis, key in zip(self.axes, keys, strict=True)])
         if side == self.kept:
-            everywhere, found = self._kept(keys, nowhere, hashes)
+            everywhere, placed = self._kept(keys, nowhere, hashes)
             if self.decisive:
                 home[everywhere] = REST
                 nowhere, everywhere = nowhere | everywhere, np.zeros(n, bool)
         else:
-            everywhere, nowhere, found = self._copied(keys, nowhere)
-            if self.may_be_wild and self.decisive:
+            everywhere, nowhere, placed = self._copied(keys, nowhere)
+            if self.has_rest:
                 home[nowhere] = REST
-                found.append((np.arange(n), np.full(n, REST)))
-        found.append((np.flatnonzero(nowhere), home[nowhere]))
-        anywhere = np.flatnonzero(everywhere)
-        found.append((np.repeat(anywhere, self.cells), np.tile(np.arange(self.cells), len(anywhere))))
-        rows, cells = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        rows, cells = np.divmod(np.unique(rows * self.cells + cells), self.cells)  # two places may be in one cell
-        first = np.diff(rows, prepend=-1) > 0
-        is_home = np.where(everywhere[rows], cells == home[rows], first)
+        alone = np.flatnonzero(nowhere)
+        anywhere = np.repeat(np.flatnonzero(everywhere), self.cells)
+        all_cells = np.tile(np.arange(self.cells), int(everywhere.sum()))
+        parts = [placed, (alone, home[alone], nowhere[alone]), (anywhere, all_cells, all_cells == home[anywhere])]
+        rows, cells, is_home = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Sent(rows, cells, is_home, ~everywhere[rows] if side == self.kept else is_home)
 
-    def _kept(self, keys: list[Vector], nowhere: Array, hashes: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+    def _kept(self, keys: list[Vector], nowhere: Array, hashes: Array) -> tuple[Array, Homes]:
         """Return which kept rows are wild, and the one cell of each of the others that may meet somebody."""
         wild = np.logical_or.reduce([axis.wild(self.kept, key) for axis, key in zip(self.axes, keys, strict=True)])
         wild &= ~nowhere
@@ -164,9 +167,9 @@ class ValueGrid:
                 within = inside[_reached(part, of_crowd, of_crowd)]
                 lanes = mixed(hashes[rows[within]]) % np.uint64(len(part.cells))
                 cells[within] = np.array(part.cells)[lanes.astype(np.int64)]
-        return wild, [(rows, cells)]
+        return wild, (rows, cells, np.ones(len(rows), bool))
 
-    def _copied(self, keys: list[Vector], nowhere: Array) -> tuple[Array, Array, list[tuple[Array, Array]]]:
+    def _copied(self, keys: list[Vector], nowhere: Array) -> tuple[Array, Array, Homes]:
         """Return which copied rows may have partners anywhere, which have none, and the cells of the others."""
         side = opposite(self.kept)
         reach = [axis.reach(side, key) for axis, key in zip(self.axes, keys, strict=True)]
@@ -174,14 +177,23 @@ class ValueGrid:
         last = [axis.place(high) for axis, (_, high) in zip(self.axes, reach, strict=True)]
         nowhere = nowhere | np.logical_or.reduce([low > high for low, high in reach])
         spans = [np.clip(b - a + 1, 0, TOUCHED_MAX + 1) for a, b in zip(first, last, strict=True)]
-        everywhere = (np.prod(spans, axis=0) > TOUCHED_MAX) & ~nowhere
-        rows = np.flatnonzero(~nowhere & ~everywhere)
-        return everywhere, nowhere, [self._touched(rows, first, last, reach)]
+        touched = np.prod(spans, axis=0)
+        everywhere = (touched > TOUCHED_MAX) & ~nowhere
+        single = (touched == 1) & ~nowhere & (not self.has_rest)  # most rows: they need no search for copies
+        for crowd in self.crowds:
+            single &= ~_at(crowd.place, first)
+        one, several = np.flatnonzero(single), np.flatnonzero(~nowhere & ~everywhere & ~single)
+        rows, cells = self._touched(several, first, last, reach)
+        codes = np.sort(rows * self.cells + cells)
+        rows, cells = np.divmod(codes[np.diff(codes, prepend=-1) > 0], self.cells)  # two places may be in one cell
+        is_home = np.concatenate([np.ones(len(one), bool), np.diff(rows, prepend=-1) > 0])
+        cells = np.concatenate([self._cell([a[one] for a in first]), cells])
+        return everywhere, nowhere, (np.concatenate([one, rows]), cells, is_home)
 
     def _touched(
         self, rows: Array, first: list[Array], last: list[Array], reach: list[tuple[Array, Array]]
     ) -> tuple[Array, Array]:
-        """Return the cells of all places from `first` to `last`, with the row that each is for."""
+        """Return the cells of all places from `first` to `last`, with the row that each is for; some more than once."""
         at, places = places_between([a[rows] for a in first], [b[rows] for b in last])
         cells, plain = self._cell(places), np.ones(len(at), bool)
         found = []
@@ -193,6 +205,8 @@ class ValueGrid:
                 within = at[inside[_reached(part, low, high)]]
                 found.append((np.repeat(within, len(part.cells)), np.tile(part.cells, len(within))))
         found.append((at[plain], cells[plain]))
+        if self.has_rest:
+            found.append((np.arange(len(rows)), np.full(len(rows), REST)))
         at, cells = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return rows[at], cells
 

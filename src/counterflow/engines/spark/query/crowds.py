@@ -196,7 +196,7 @@ def _dealt(grid: ValueGrid, sampled: Sampled, limit: float) -> tuple[ValueGrid, 
     """Return the grid whose parts have at most `limit`, where that can be, and what each of its cells has."""
     places, loads = sampled.by_place[0], sampled.loads
     crowded = np.flatnonzero(loads > limit)
-    parts = [(number, part) for number in crowded for part in _parts(sampled.points(number), limit, grid.cells)]
+    parts = [(number, part) for number in crowded for part in _parts(sampled.points(int(number)), limit, grid.cells)]
     cell_loads = np.zeros(grid.cells)
     chosen: dict[int, list[Part]] = {int(number): [] for number in crowded}
     for number, part in sorted(parts, key=lambda one: -one[1].load):

@@ -55,7 +55,7 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
     """Return how the join would be laid out, and what it would keep."""
     inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
-    left_copies, right_copies = (f"{layout.copies[side]:.3g}" for side in SIDES)
+    left_copies, right_copies = _rounded(layout)
     copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"
     details = {"layout": f"{layout} ({layout.cells} cells; {copies})", "because": layout.reason}
     details["copies"] = _copies(possible_layouts(spec, engine, layout.grids[0].cells))
@@ -73,6 +73,10 @@ def _copies(layouts: list[Layout]) -> str:
 
     def said(layout: Layout) -> str:
         name = f"band {layout.grids[0].cells}" if layout.kind == "band" else str(layout)
-        return f"{name}: {' and '.join(f'{layout.copies[side]:.3g}' for side in SIDES)}"
+        return f"{name}: {' and '.join(_rounded(layout))}"
 
     return f"of a left and a right row, by layout: {'; '.join(map(said, layouts))}"
+
+
+def _rounded(layout: Layout) -> list[str]:
+    return [f"{round(layout.copies[side], 2):g}" for side in SIDES]

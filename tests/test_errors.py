@@ -126,9 +126,9 @@ def test_algorithms_are_named():
         cf.Local(algorithm="kung")
 
 
-@pytest.mark.parametrize("layout", ["2by3", "0x2", "home:0", "hash:x", "99x99", "", None, 2])
+@pytest.mark.parametrize("layout", ["2by3", "0x2", "home:0", "hash:x", "band:1.5", "99x99", "", None, 2])
 def test_layouts(layout):
-    with pytest.raises(cf.OptionError, match="use 'auto', rows x columns such as '2x3', 'home' or 'hash'"):
+    with pytest.raises(cf.OptionError, match="use 'auto', rows x columns such as '2x3', 'home', 'hash' or 'band'"):
         cf.Spark(layout=layout)
 
 
@@ -166,6 +166,11 @@ def streams(spark):
         (dict(window="-1 second"), cf.WindowError, "is negative"),
         (dict(how="sideways"), cf.OptionError, "unknown how"),
         (dict(where="l.x < r.a", engine=cf.Spark(layout="hash")), cf.OptionError, "layout='hash' needs an equality"),
+        (
+            dict(where="l.x < r.a", engine=cf.Spark(layout="band")),
+            cf.OptionError,
+            "layout='band' needs a band, such as",
+        ),
         (dict(where="l.x = r.b"), cf.ColumnError, "no column 'b' in the right input"),
         (dict(where="l.x = 'a'"), cf.PredicateError, "CAST"),
         (dict(where="l.x = "), cf.PredicateError, "cannot parse"),

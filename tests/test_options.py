@@ -271,12 +271,18 @@ def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
     return SimpleNamespace(spec=spec, layout=layout)
 
 
+SAMPLE = pa.table({"x": [1, 2, 3]}), pa.table({"a": [1, 2, 3]})
 SPARK: dict[str, dict[str, Any]] = {
     "layout": {
         kind: Honoured(cf.Spark(layout="5x1"), lambda s: str(s.layout) == "5x1") for kind in ("static", "streaming")
     },
     "rates": {
-        kind: Honoured(cf.Spark(rates=(1, 1000)), lambda s: str(s.layout) == "1x6") for kind in ("static", "streaming")
+        kind: Honoured(cf.Spark(rates=(1, 1000)), lambda s: "left rows copied" in str(s.layout))
+        for kind in ("static", "streaming")
+    },
+    "sample": {
+        kind: Honoured(cf.Spark(layout="band:6", sample=SAMPLE), lambda s: "as sampled" in str(s.layout))
+        for kind in ("static", "streaming")
     },
     "late_rows": {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
@@ -305,7 +311,9 @@ def test_on_spark(field, kind):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(layout="2x3", rates=(1, 2)), "rates=.* help layout='auto' to choose"),
+        (dict(layout="2x3", rates=(1, 2)), "rates=.* help layout='auto' and 'band' to choose"),
+        (dict(layout="2x3", sample=SAMPLE), "layout='2x3' does not look at values: use 'band'"),
+        (dict(layout="band", sample=SAMPLE[:1]), "give two tables or static DataFrames"),
         (dict(rates=(True, True)), "rows a second"),
         (dict(rates=(1, float("nan"))), "rows a second"),
         (dict(rates=(1, float("inf"))), "rows a second"),
@@ -373,7 +381,7 @@ CLI: dict[str, tuple[list[str], list[str]]] = {
     "plan --smoke": ([], ["--smoke"]),
     "plan --json": ([], ["--json"]),
     **{f"bench {name} --{flag}": ([], [f"--{flag}"]) for flag in ("json", "smoke")
-       for name in ("kernels", "spark", "local", "streams", "gate", "predicates")},
+       for name in ("kernels", "spark", "local", "streams", "gate", "predicates", "layouts")},
     "bench local --algorithm": ([], ["--algorithm=llhj"]),
     "bench local --workers": ([], ["--workers=7"]),
     "bench local --batch-rows": ([], ["--batch-rows=7"]),
@@ -406,7 +414,7 @@ def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
     from counterflow.cli import demo, reproduce
     from counterflow.cli import output_files as files
-    from counterflow.lab.bench import gate, kernels, plan_calibration, plan_verification, predicates
+    from counterflow.lab.bench import gate, kernels, layouts, plan_calibration, plan_verification, predicates
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
     from counterflow.lab.bench import public_streams as streamed
@@ -429,6 +437,7 @@ def calls(monkeypatch) -> list[Any]:
     for module, name in [
         (chosen, "bench_chosen"), (kernels, "bench_kernels"), (local, "bench_local"), (spark, "bench_spark"),
         (streamed, "bench_streams"), (gate, "bench_gate"), (predicates, "bench_predicates"),
+        (layouts, "bench_layouts"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, stand_in(name, report))
     points = Point(1000, 1e9, 2e9), Point(100_000, 1e9, 2e9)

@@ -100,7 +100,7 @@ def arguments(path: tuple[str, ...], option: str, text: str) -> list[str]:
 def no_work(monkeypatch):
     """What parsed options lead to: it is tested elsewhere, and takes long."""
     from counterflow.engines.spark import session
-    from counterflow.lab.bench import kernels, plan_calibration
+    from counterflow.lab.bench import kernels, layouts, plan_calibration
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
     from counterflow.lab.bench import public_streams as streamed
@@ -117,7 +117,7 @@ def no_work(monkeypatch):
     for module, name in [
         (chosen, "bench_chosen"), (kernels, "bench_kernels"), (local, "bench_local"), (spark, "bench_spark"),
         (streamed, "bench_streams"), (campaign, "run_many"), (campaign, "explore_all"), (simulation, "Simulation"),
-        (session, "local_session"), (page, "write_page"),
+        (session, "local_session"), (page, "write_page"), (layouts, "bench_layouts"),
     ]:  # fmt: skip
         monkeypatch.setattr(module, name, done)
     monkeypatch.setattr(registry, "FIGURES", {})

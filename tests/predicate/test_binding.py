@@ -262,7 +262,9 @@ SPLITS = {
     "l.x - (r.x - 3) < 4": {"inequalities": ["l.x - r.x <= 1"]},
     "r.price - l.price >= 1": {"inequalities": ["l.price - r.price <= -1"]},
     "l.x <= r.k AND l.k <= r.x": {"inequalities": ["l.x - r.k <= 0", "l.k - r.x <= 0"]},
-    "l.day + 3 > r.day": {"inequalities": ["0 <= date_add(l.day, 3) - r.day"]},
+    "l.day + 3 > r.day": {"inequalities": ["-3 <= l.day - r.day"]},
+    "l.day BETWEEN r.day - 2 AND r.day + INTERVAL 3 DAYS": {"bands": ["-2 <= l.day - r.day <= 3"]},
+    "abs(datediff(l.day, r.day)) <= 2": {"bands": ["-2 <= l.day - r.day <= 2"]},
     "l.x > 0 AND r.k IS NULL AND l.k = r.k": {
         "equalities": ["l.k = r.k"],
         "left_filters": ["(l.x > 0)"],

@@ -97,6 +97,14 @@ def gate(as_json: Json = False, smoke: Smoke = False) -> None:
 
 
 @app.command()
+def layouts(as_json: Json = False, smoke: Smoke = False) -> None:
+    """Measure Spark's layouts side by side, up to 16 cells in local mode and up to 1,024 by counting rows."""
+    from counterflow.lab.bench.layouts import bench_layouts
+
+    _measure(bench_layouts, smoke, as_json, show_layouts)
+
+
+@app.command()
 def predicates(as_json: Json = False, smoke: Smoke = False) -> None:
     """Measure predicates of every kind through cf.window_join at windows of three sizes, and tables beside DuckDB."""
     from counterflow.lab.bench.predicates import bench_predicates
@@ -210,6 +218,28 @@ def show_spark(report: dict[str, Any]) -> None:
             sizes = " to ".join(f"{row[f'worker_bytes_{when}'] / 2**20:.0f} MiB" for when in ("first", "last"))
             console.print(f"memory of the workers over {row['batches']} batches: {sizes}")
     _show_ratios(console, report, ASKED)
+
+
+LAYOUT_COLUMNS = {
+    "case": "case",
+    "values": "values",
+    "layout": "layout",
+    "cells": "cells",
+    "threads": "threads",
+    "rows_sent_per_row": "rows sent a row",
+    "evenness": "evenness",
+    "state_rows": "state rows",
+    "batch_ms_p50": "batch ms",
+    "tuples_per_s": "tuples/s",
+    "verified": "verified",
+}
+
+
+def show_layouts(report: dict[str, Any]) -> None:
+    """Print a line for each layout and number of cells."""
+    console = _console(report)
+    _show_table(console, report["results"], LAYOUT_COLUMNS)
+    _show_ratios(console, report, {})
 
 
 # --- local

@@ -50,7 +50,7 @@ How = Annotated[str, typer.Option(help="inner, left, right, full, semi or anti."
 Suffix = Annotated[str, typer.Option(help="Added to right columns whose name is taken.")]
 Ordered = Annotated[bool, typer.Option("--ordered", help="Results in order of time.")]
 Engine = Annotated[str, typer.Option(help="local (in process) or spark.")]
-LayoutOption = Annotated[str, typer.Option(help="Cells on Spark, such as 2x3; or auto.")]
+LayoutOption = Annotated[str, typer.Option(help="Cells on Spark, such as 2x3, hash:4 or band:4; or auto.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -16,6 +16,7 @@ from counterflow.predicate.casts import never_fails
 from counterflow.predicate.expression import Call, Expression, Literal, Side, sides_of
 
 Rounding = OneOf["exact", "double", "float"]
+_SUMS = {"+": 1, "-": -1, "date_add": 1, "dateadd": 1, "date_sub": -1, "datediff": -1, "date_diff": -1}
 CONSTANT_MAX = 1e30  # larger constants could overflow on the way: then it is a residual
 
 
@@ -110,10 +111,10 @@ def _collect(expression: Expression, sign: int, total: Difference) -> bool:
         return total.magnitude < CONSTANT_MAX
     inner = without_widening(expression)
     total.types.add(inner.type.name)
-    if isinstance(inner, Call) and inner.op in ("+", "-") and _is_ordered(inner) and not _drops_digits(inner):
+    if isinstance(inner, Call) and inner.op in _SUMS and _is_ordered(inner) and not _drops_digits(inner):
         first, second = inner.args
         if len(sides_of(inner)) == 2 or constant_of(first) is not None or constant_of(second) is not None:
-            return _collect(first, sign, total) and _collect(second, sign if inner.op == "+" else -sign, total)
+            return _collect(first, sign, total) and _collect(second, _SUMS[inner.op] * sign, total)
     if len(sides_of(inner)) != 1 or not _is_ordered(inner):
         return False
     total.terms.append((sign, inner))

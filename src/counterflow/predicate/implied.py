@@ -99,6 +99,7 @@ _SAFE = {
     "substring", "reverse", "ltrim", "rtrim", "btrim", "initcap", "replace", "translate", "overlay", "instr", "locate",
     "substring_index", "find_in_set", "octet_length", "bit_length", "ascii", "chr", "soundex", "md5", "sha1", "sha2",
     "crc32", "unhex", "base64", "rint", "cot", "sec", "csc", "asinh", "acosh", "atanh", "e", "factorial",
+    *AXES, "log_size",
 }  # fmt: skip
 
 

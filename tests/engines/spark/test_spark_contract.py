@@ -54,7 +54,8 @@ def test_static_every_predicate(spark, predicate):
     left, right = random_table(1, 40), random_table(2, 40)
     options = dict(where=PREDICATES[predicate], time="ts", window="3 seconds")
     frames = spark.createDataFrame(left), spark.createDataFrame(right)
-    joined = cf.window_join(*frames, engine=cf.Spark(layout="2x2"), **options)
+    layout = "band:3" if "band" in predicate and "OR" not in predicate else "2x2"
+    joined = cf.window_join(*frames, engine=cf.Spark(layout=layout), **options)
     assert pairs_of(joined.toArrow()) == Counter(expected(left, right, **options))
 
 
@@ -91,6 +92,7 @@ def check_static(spark, left, right, window):
         ("asymmetric", "function with a band", "2x1"),
         ("duration", "prefix", "2x2"),
         ("open", "ratio", "2x1"),
+        ("open", "distance on a sphere", "band:3"),
         ("duration", "point in interval", "home:3"),
         ("asymmetric", "residual", "3x1"),
         ("zero", "everything", "1x2"),
@@ -141,8 +143,11 @@ def stream_out(spark, folder, tables, cuts, options, engine):
         ("asymmetric", "l.x BETWEEN r.x - 1 AND r.x + 1", "home:3", "left", False),
         ("duration", "l.s = r.s AND l.x > 0 AND r.x > 2", "hash:3", "full", True),
         ("rows", "abs(l.x - r.x) <= 1", "2x2", "anti", True),
+        ("duration", "l.x BETWEEN r.x - 1 AND r.x + 1", "band:3", "full", True),
     ]
     + [
+        ("asymmetric", "abs(l.x - r.x) <= 1", "band:3", "semi", False),
+        ("open", "greatest(abs(l.x - r.x), abs(l.f - r.f)) <= 2", "band:3", "inner", False),
         ("duration", "l.x BETWEEN r.x - 2 AND r.x + 2", "home:3", "inner", False),
         ("asymmetric", "l.x BETWEEN r.x - 1 AND r.x + 1", "2x2", "left", False),
         ("duration", "l.x < r.x AND l.x > 3", "auto", "full", False),
@@ -178,7 +183,7 @@ def test_the_same_sequence_for_every_layout_and_batch_size(spark, tmp_path):
         assert found == want, layout
 
 
-@pytest.mark.parametrize("layout", ["1x1", "2x2", "3x1", "home", "hash"] if THOROUGH else ["home"])
+@pytest.mark.parametrize("layout", ["1x1", "2x2", "3x1", "home", "hash", "band:4"] if THOROUGH else ["home"])
 def test_micro_batches_of_one_row_to_100_000(spark, tmp_path, layout):
     """Rows out of order inside the delay; the large batch is searched by compiled kernels."""
     rng = random.Random(5)
@@ -244,6 +249,16 @@ def test_static_every_how(spark, how, window, layout):
     frames = spark.createDataFrame(left), spark.createDataFrame(right)
     joined = cf.window_join(*frames, engine=cf.Spark(layout=layout), **options)
     assert results_of(joined.toArrow(), how) == expected(left, right, **options)
+
+
+def test_explain_says_what_the_layouts_copy(spark):
+    left, right = (spark.createDataFrame(table) for table in benchmark_inputs(rows=100, seconds=60))
+    options = dict(where=BENCHMARK, time="ts", window="1 minute", show=False)
+    found = cf.explain(left, right, engine=cf.Spark(layout="band:16"), **options).details
+    assert found["layout"].startswith("band 16 on l.x by 160 and l.y by 160.0, right rows copied (16 cells; a left row")
+    assert found["copies"] == "of a left and a right row, by layout: band 16: 1 and 1.27; 4x4: 4 and 4"
+    found = cf.explain(left, right, engine=cf.Spark(layout="band:16", sample=(left, right)), **options).details
+    assert "as sampled" in found["layout"]
 
 
 # --- routing

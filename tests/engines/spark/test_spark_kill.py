@@ -76,7 +76,7 @@ MANAGERS = list(FILE_MANAGERS) if THOROUGH else ["rename"]  # the one that keeps
 EVERYTHING = [
     (how, layout, files)
     for how in ("inner", "left", "full", "anti", "ordered")
-    for layout in ("2x2", "home:3", "hash:3")
+    for layout in ("2x2", "home:3", "hash:3", "band:3")
     for files in FILE_MANAGERS
 ]
 
@@ -137,7 +137,7 @@ def with_file_manager(spark, request):
 @pytest.mark.parametrize("with_file_manager", MANAGERS, indirect=True)
 def test_a_stop_between_the_state_s_commit_and_the_batch_s(with_file_manager, tmp_path, inputs):
     """The last batches are in the state store but not in the query's log: they run again, and the query goes on."""
-    layout, how = "2x1", "left"
+    layout, how = "band:2", "left"
     hidden = []
     for side in ("left", "right"):
         files = sorted((tmp_path / side).glob("*.parquet"))

@@ -16,7 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from counterflow.cli.main import app
+from counterflow.engines.spark.options import Spark
+from counterflow.engines.spark.query.layout import choose_layout
 from counterflow.errors import OptionError
+from counterflow.lab.bench import layouts
 from counterflow.lab.bench.scan_limit import Limit, load_limit
 
 SHAPE = {"path", "through", "window_rows", "threads", "verified"}
@@ -106,11 +109,11 @@ def test_readable(capsys):
 # --- spark
 
 
-def bench_spark(folder, *options, **more):
+def bench_spark(folder, *options, name="spark", **more):
     """A process of its own: it starts a session with its own settings, and temporary files go to `folder`."""
     code = "from counterflow.cli.main import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, "bench", "spark", "--smoke", *options],
+        [sys.executable, "-c", code, "bench", name, "--smoke", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}, **more,
     )  # fmt: skip
 
@@ -181,6 +184,54 @@ def test_spark_readable(spark_report, capsys):
     show_spark(spark_report)
     printed = capsys.readouterr().out
     assert "band_to_identity: asked at least 0.7, seen" in printed and "memory of the workers over 5 batches" in printed
+
+
+# --- layouts
+
+
+@pytest.fixture(scope="module")
+def routed_layouts():
+    return list(layouts.routed_rows(layouts.SMOKE, lambda text: None))
+
+
+def test_layouts_are_counted_and_checked(routed_layouts):
+    """By DP-Join's Expression: a matrix of n x n cells is sent n times the rows; `home` all to all; `hash` once."""
+    assert all(row["verified"] is True and row["pairs"] > 10 for row in routed_layouts)
+    sent = {(r["layout"], r["values"]): (r["rows_sent_per_row"], r["evenness"]) for r in routed_layouts}
+    assert (
+        sent["4x4", "uniform"][0] == 4 and sent["home:16", "uniform"] == (16, 1) and sent["hash:16", "uniform"][0] == 1
+    )
+    for values, evenness_min in (("uniform", 0.8), ("crowd in one column", 0.6), (layouts.VALUES[-1], 0.6)):
+        rows_sent, evenness = sent["band:16", values]
+        assert rows_sent < 1.4 and evenness > evenness_min
+
+
+def test_a_pair_that_meets_twice_or_never_is_noticed():
+    """All rows of one side are sent one cell further."""
+    tables = layouts._tables(2000, "uniform", 1)
+    spec = layouts._spec(tables, "band")
+    layout = choose_layout(spec, Spark(layout="band:4"), 1)
+    found, once = layouts.routed(spec, layout, tables)
+    pairs = layouts._pairs(spec, tables)
+    assert once and (found.meetings(*pairs) == 1).all()
+    found.at["left"][:] = (found.at["left"] + 1) % 4
+    assert not (found.meetings(*pairs) == 1).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.spark
+def test_layouts_on_spark(tmp_path, capsys):
+    from counterflow.cli.bench import show_layouts
+
+    process = bench_spark(tmp_path, "--json", name="layouts")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    rows = [row for row in report["results"] if row["case"] == "spark"]
+    assert [row["layout"] for row in rows] == ["1x1", "1x2", "home:2", "hash:2", "band:2"]
+    assert all(row["verified"] and row["batch_ms_p50"] > 0 and row["tuples_per_s"] > 0 for row in rows)
+    show_layouts(report)
+    assert "band:16" in capsys.readouterr().out
 
 
 # --- local

@@ -16,12 +16,14 @@ from pyspark.sql import DataFrame
 
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.inputs import Frames
+from counterflow.engines.spark.query.layout import Layout, possible_layouts
 from counterflow.engines.spark.query.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.query.planning import output_type, plan, prepare_session
 from counterflow.engines.spark.query.static_join import join_static
 from counterflow.engines.spark.query.unpacking import unpacked
 from counterflow.errors import UnsupportedError
 from counterflow.explanation import Explanation
+from counterflow.predicate.expression import SIDES
 
 _observation_numbers = itertools.count(1)
 
@@ -53,9 +55,10 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
     """Return how the join would be laid out, and what it would keep."""
     inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
-    left_copies, right_copies = layout.copies["left"], layout.copies["right"]
+    left_copies, right_copies = _rounded(layout)
     copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"
     details = {"layout": f"{layout} ({layout.cells} cells; {copies})", "because": layout.reason}
+    details["copies"] = _copies(possible_layouts(spec, engine, layout.grids[0].cells))
     if inputs.streaming:
         held = [
             f"{s.side} rows, {s.window if s.window.reach is None else f'{s.window.reach / 1e6:g} s'}"
@@ -63,3 +66,17 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
         ]
         details["state"] = f"{' and '.join(held)}, behind the watermark, in the state store"
     return Explanation(spec, engine=f"Spark, {'streaming' if inputs.streaming else 'static'}", details=details)
+
+
+def _copies(layouts: list[Layout]) -> str:
+    """Return to how many cells each layout would send a row on average."""
+
+    def said(layout: Layout) -> str:
+        name = f"band {layout.grids[0].cells}" if layout.kind == "band" else str(layout)
+        return f"{name}: {' and '.join(_rounded(layout))}"
+
+    return f"of a left and a right row, by layout: {'; '.join(map(said, layouts))}"
+
+
+def _rounded(layout: Layout) -> list[str]:
+    return [f"{round(layout.copies[side], 2):g}" for side in SIDES]

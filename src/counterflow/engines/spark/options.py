@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from counterflow.errors import OptionError
 
 CELLS_MAX = 4096
-LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash)(?::([1-9][0-9]{0,3}))?"
+LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash|band)(?::([1-9][0-9]{0,3}))?"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -20,8 +21,10 @@ class Spark:
     """How a join runs on Spark.
 
     `layout`: 'auto'; 'MxN' cells (DP-Join's matrix: a left row goes to the N cells of one of M rows, a right row to the
-    M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet).
-    'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
+    M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet);
+    'band' (like values meet). 'home:8', 'hash:8' and 'band:8' say how many cells. `rates`: rows a second of the left
+    and the right stream, for 'auto' and 'band'. `sample`: tables or static DataFrames of some left and some right rows,
+    for 'band': where their values crowd, more cells share them.
     `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
     with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
 
@@ -34,6 +37,7 @@ class Spark:
 
     layout: str = "auto"
     rates: tuple[float, float] | None = None
+    sample: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
     late_rows: str | None = None
     null_times: str = "error"
 
@@ -48,11 +52,18 @@ class Spark:
             raise OptionError(
                 f"rates={self.rates!r}: give rows a second of the left and the right stream, both above 0"
             )
-        if self.rates is not None and kind != "auto":
+        if self.rates is not None and kind not in ("auto", "band"):
             raise OptionError(
-                f"rates={self.rates!r} help layout='auto' to choose, and layout={self.layout!r} is chosen already: "
-                "leave one of them out"
+                f"rates={self.rates!r} help layout='auto' and 'band' to choose, and layout={self.layout!r} is chosen "
+                "already: leave one of them out"
             )
+        if self.sample is not None and kind != "band":
+            raise OptionError(
+                f"sample= says where values crowd, and layout={self.layout!r} does not look at values: use 'band', or "
+                "leave it out"
+            )
+        if self.sample is not None and not (isinstance(self.sample, tuple | list) and len(self.sample) == 2):
+            raise OptionError("sample: give two tables or static DataFrames, of left and of right rows")
         if self.late_rows is not None and not (isinstance(self.late_rows, str) and self.late_rows):
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
         if self.null_times not in ("error", "drop"):
@@ -68,6 +79,6 @@ def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
         if (size[0] * size[-1] if rows else sum(size)) <= CELLS_MAX:
             return auto or kind or "matrix", size
     raise OptionError(
-        f"layout={layout!r}: use 'auto', rows x columns such as '2x3', 'home' or 'hash' (also 'home:4', 'hash:4'), "
-        f"with at most {CELLS_MAX} cells in all"
+        f"layout={layout!r}: use 'auto', rows x columns such as '2x3', 'home', 'hash' or 'band' (also 'home:4'), with "
+        f"at most {CELLS_MAX} cells in all"
     )

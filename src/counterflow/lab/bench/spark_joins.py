@@ -103,6 +103,7 @@ class QueryCase:
     settle: int
     measured: int
     provider: str = ROCKSDB
+    asked: str = "auto"  # the layout
     layout: str = ""
     runs: int = 0
     warm: list[Any] = field(default_factory=list)  # progress reports of micro-batches at a full window
@@ -177,7 +178,7 @@ class SparkBench:
 
         session, join = self.session, case.join
         if case.through == "counterflow":
-            frame, case.layout = queries.counterflow_join(session, join)
+            frame, case.layout = queries.counterflow_join(session, join, case.asked)
             return frame
         if case.through == "identity":
             return queries.identity(session, join)
@@ -236,7 +237,7 @@ class SparkBench:
 def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
     """Return the report of all measurements; with `smoke` as small as they can be, to see that they work."""
     found = heading("spark", smoke)
-    with _session(note) as (session, folder):
+    with bench_session(note) as (session, folder):
         bench = SparkBench(SMOKE if smoke else SparkSizes(), session, folder, note)
         # Memory first, while the workers are new: windows of queries that have ended stay in them for some minutes.
         seen = {**_measure_memory(bench), **_measure_bands(bench), **_measure_distance(bench)}
@@ -250,7 +251,7 @@ def bench_spark(smoke: bool, note: Note) -> dict[str, Any]:
 
 
 @contextmanager
-def _session(note: Note) -> Iterator[tuple[Any, Path]]:
+def bench_session(note: Note) -> Iterator[tuple[Any, Path]]:
     """Yield a session and a folder, both gone in the end; what Spark prints goes into the folder."""
     with tempfile.TemporaryDirectory(prefix="counterflow-bench-", ignore_cleanup_errors=True) as folder:
         note("starting Spark")

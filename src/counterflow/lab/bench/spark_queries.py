@@ -111,10 +111,15 @@ class SyntheticJoin:
 # --- queries
 
 
-def counterflow_join(session: Any, join: SyntheticJoin) -> tuple[Any, str]:
+def counterflow_join(session: Any, join: SyntheticJoin, layout: str = "auto") -> tuple[Any, str]:
     """Return the joined stream, and its layout."""
     streams = [join.stream(session, side) for side in SIDES]
-    options: dict[str, Any] = dict(where=WHERE[join.kind], time="ts", window=dt.timedelta(microseconds=join.window_us))
+    options: dict[str, Any] = dict(
+        where=WHERE[join.kind],
+        time="ts",
+        window=dt.timedelta(microseconds=join.window_us),
+        engine=cf.Spark(layout=layout),
+    )
     layout = cf.explain(*streams, **options, show=False).details["layout"].split(" (")[0]
     return _with_digest(cf.window_join(*streams, **options), "id", "id_right"), layout
 

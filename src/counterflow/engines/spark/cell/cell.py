@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.cell.grid import Grid, padded_sides
-from counterflow.engines.spark.cell.row_order import RESERVED, SOURCE, TIE
+from counterflow.engines.spark.cell.row_order import HOME, RESERVED, SOURCE, TIE
 from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, clipped, rows_of
 from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
@@ -183,6 +183,10 @@ class Cell:
     def _pairs(self, rows: SideRows, window: SideWindow) -> Iterator[pa.Table]:
         for p, numbers in window.probe(rows):
             order, stored, times = window.payload(numbers)
+            if HOME in stored.column_names:
+                at_home = [t.column(HOME).to_numpy() for t in (rows.table, stored)]
+                here = at_home[0][p[order]] | at_home[1]
+                order, stored, times = order[here], stored.filter(pa.array(here)), times[here]
             halves = Half(rows.table, rows.times[p[order]], p[order]), Half(stored, times)
             left, right = halves if rows.side == "left" else halves[::-1]
             yield self._results(left, right, np.maximum(left.times, right.times))

@@ -11,6 +11,7 @@ from counterflow.spec.join_spec import JoinSpec
 
 RESERVED = "_counterflow_"  # how the names of our own columns begin
 SOURCE, TIE = f"{RESERVED}source", f"{RESERVED}tie"
+HOME = f"{RESERVED}home"  # with layout `band`, see `query/value_grid.py`: two rows may be a pair here if either has it
 
 
 def has_row_windows(spec: JoinSpec) -> bool:

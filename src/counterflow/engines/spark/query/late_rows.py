@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from counterflow.engines.spark.cell.row_order import SOURCE, TIE
+from counterflow.engines.spark.cell.row_order import RESERVED
 from counterflow.errors import InputError
 from counterflow.predicate.expression import Side
 
 
 def write_late_rows(target: str, side: Side, name: str, table: pa.Table) -> None:
     """Write rows to `target`, a folder or URI, so that nobody sees half a file."""
-    table = table.drop_columns([c for c in (SOURCE, TIE) if c in table.column_names])
+    table = table.drop_columns([name for name in table.column_names if name.startswith(RESERVED)])
     try:
         system, path = fs.FileSystem.from_uri(target) if "://" in target else (fs.LocalFileSystem(), target)
         folder = f"{path}/{side}"

@@ -2,19 +2,19 @@
 
 A row's lane is a hash of its time and of what the predicate sees of it (or of its key): about as even as dealing rows
 out in turn, but a task that Spark runs again, perhaps on rows in another order, sends each row where the first attempt
-sent it.
+sent it. With layout `band` a row's cells follow from the values of its keys in the same way (`value_grid.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
-from counterflow.engines.spark.query.layout import Layout, Route, hashable
+from counterflow.engines.spark.cell.row_order import HOME, SOURCE, TIE, is_order_sensitive
+from counterflow.engines.spark.query.layout import Layout, Route, ValueRoute, hashable
 from counterflow.engines.spark.session.worker import readable, settle_worker
 from counterflow.engines.spark.state.blobs import BLOB_BYTES_MAX, gathered, to_blob
 from counterflow.errors import EvaluationError
@@ -68,7 +68,7 @@ def pack(
                 dropped += received - len(table)
             if is_order_sensitive(spec):
                 table = table.append_column(SOURCE, pa.array(np.full(len(table), source)))
-            for messages in _sendable(_messages(spec, layout, side_spec, table)):
+            for messages in _sendable(messages_of(spec, layout, side_spec, table)):
                 yield _packed(layout, messages)
         if dropped:
             told = next(name for name, dropping in DROPPED.items() if dropping == side)
@@ -79,9 +79,13 @@ def pack(
     return counterflow_pack
 
 
-def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
+def messages_of(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -> Iterator[Message]:
+    """Yield a table's rows as blobs for their cells."""
     times = time_values(side, table)  # a null time ends the query here, before anything is stored
     for route in layout.routes(side.side):
+        if isinstance(route, ValueRoute):
+            yield from _by_value(spec, route, side.side, table, times)
+            continue
         lanes = len(route.lanes)
         lane_of_row = None if lanes == 1 else _codes(spec, route, side.side, table, times) % np.uint64(lanes)
         for lane, targets in enumerate(route.lanes):
@@ -90,6 +94,18 @@ def _messages(spec: JoinSpec, layout: Layout, side: SideSpec, table: pa.Table) -
                 blob = to_blob(part)
                 for target in targets:
                     yield Message(target.cell, side.side, target.stored, target.counted, blob)
+
+
+def _by_value(spec: JoinSpec, route: ValueRoute, side: Side, table: pa.Table, times: Array) -> Iterator[Message]:
+    values = route.values
+    sent = values.sent(side, times, predicate_columns(spec.predicate, side, table))
+    if not route.counts:
+        sent = replace(sent, home=np.zeros(len(sent.rows), bool))
+    for cell, counted, index in sent.by_cell(values.cells):
+        part = table.take(pa.array(sent.rows[index]))
+        if values.marks_home:
+            part = part.append_column(HOME, pa.array(sent.at_home[index]))
+        yield Message(route.first_cell + cell, side, counted=counted, payload=to_blob(part))
 
 
 def _sendable(messages: Iterator[Message]) -> Iterator[list[Message]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +46,16 @@ def run_available(frame: Any, folder: Path, mode: str = "append") -> Any:
 
 def results(spark: Any, frame: Any, folder: Path) -> pa.Table:
     return spark.read.schema(frame.schema).parquet(str(folder / "out")).toArrow()
+
+
+def written_in_order(folder: Path) -> list[Path]:
+    """Return the files of the sink in the order of their batches; now and then Spark makes one entry of all before."""
+    log = {path.name: path for path in (folder / "out" / "_spark_metadata").iterdir() if not path.name.startswith(".")}
+    compacted = max((int(name.split(".")[0]) for name in log if name.endswith(".compact")), default=-1)
+    entries = [log[f"{compacted}.compact"]] if compacted >= 0 else []
+    entries += [log[str(n)] for n in range(compacted + 1, 1 + max(int(name.split(".")[0]) for name in log))]
+    lines = [line for entry in entries for line in entry.read_text().splitlines()[1:]]
+    return [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
 
 
 def cut(table: pa.Table, batches: int) -> list[pa.Table]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from counterflow.errors import OptionError
+from counterflow.predicate.durations import shown
 
 CELLS_MAX = 4096
 LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash)(?::([1-9][0-9]{0,3}))?"
@@ -71,3 +73,9 @@ def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
         f"layout={layout!r}: use 'auto', rows x columns such as '2x3', 'home' or 'hash' (also 'home:4', 'hash:4'), "
         f"with at most {CELLS_MAX} cells in all"
     )
+
+
+def check_partitions(partitions: Any) -> None:
+    """Refuse what is no number of partitions."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= CELLS_MAX:
+        raise OptionError(f"partitions={shown(partitions)}: give a whole number from 1 to {CELLS_MAX}")

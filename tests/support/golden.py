@@ -28,7 +28,7 @@ PLACE = "/the/golden/folder"
 DELAY = "10 seconds"
 FAR_S = 100_000  # the last file of a side lets the watermark pass all rows before it
 DONE = 2  # files a side that the checkpoint's query has joined
-TEXTS = ("checkpoint/sources", "out/_spark_metadata")  # Spark's logs that name files
+TEXTS = ("checkpoint/sources", "checkpoint/state/0/_metadata", "out/_spark_metadata")  # Spark's logs that name files
 
 
 def rows(seed: int) -> pa.Table:

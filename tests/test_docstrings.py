@@ -16,6 +16,7 @@ from counterflow.predicate.python_expressions import Expr
 WITH_METHODS: list[type] = [cf.JoinedStream, cf.PushedStream, Explanation, Expr]
 EXCUSED = {
     "query_metrics": "needs a running Spark query: its example is there to be read, and tests/engines/spark run it",
+    "rescale": "needs the checkpoint of a stopped Spark query: its example is there to be read, and tests run it",
     "MissingDependencyError": "is raised where an optional package is missing, and here there is all",
     "JoinedStream.waits_for": "is asked by a join that has this one as a side",
     "PushedStream.attach": "is called by the join that the stream is a side of",

@@ -22,6 +22,7 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 # From the bottom up; a module may import from its own layer (its own engine) and from those below.
 LAYERS = [
+    "version",
     "errors",
     "suggest",
     "cores",

@@ -8,7 +8,7 @@
 Importing this package starts no JVM and compiles nothing.
 """
 
-from counterflow.api import explain, query_metrics, window_join
+from counterflow.api import explain, query_metrics, rescale, window_join
 from counterflow.engines.local.input.pushed import PushedStream
 from counterflow.engines.local.input.streams import Stream, stream
 from counterflow.engines.local.input.watermarks import Punctuation, watermark
@@ -32,8 +32,7 @@ from counterflow.errors import (
 from counterflow.predicate.conditions import condition
 from counterflow.predicate.python_expressions import band, function, haversine, left, right
 from counterflow.spec.window_sizes import rows, window
-
-__version__ = "0.1.0"
+from counterflow.version import __version__ as __version__
 
 __all__ = [
     "ColumnError",
@@ -61,6 +60,7 @@ __all__ = [
     "haversine",
     "left",
     "query_metrics",
+    "rescale",
     "right",
     "rows",
     "stream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Required, TypeAlias, TypedDict, Unpack, overload
 
@@ -252,6 +253,29 @@ def query_metrics(query: Any) -> dict[str, Any]:
     from counterflow.engines.spark.query.metrics import query_metrics as metrics
 
     return metrics(query)
+
+
+def rescale(
+    checkpoint: str | os.PathLike[str],
+    partitions: int,
+    *,
+    spark: Any = None,
+    file_sink: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Change the number of partitions, and so of tasks, of a stopped Spark query; it goes on with the same results.
+
+    `checkpoint` is the query's checkpointLocation. If it writes files, `file_sink` is their folder, whose log has to
+    know the batch that this makes. `spark` is a classic session of Spark 4.2 or newer: the active one, or one of its
+    own, if none is given. Returns what was done, as a dict.
+
+    >>> import counterflow as cf
+    >>> done = cf.rescale("checkpoint", partitions=4, file_sink="pairs")  # doctest: +SKIP
+    >>> done["partitions_before"], done["partitions"], done["cells"]  # doctest: +SKIP
+    (2, 4, 8)
+    """
+    from counterflow.engines.spark.rescale import rescale as spark_rescale
+
+    return spark_rescale(checkpoint, partitions, spark, file_sink)
 
 
 def _is_spark(data: Any) -> bool:

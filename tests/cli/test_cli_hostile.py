@@ -57,6 +57,7 @@ def inputs(tmp_path, monkeypatch):
 BASE = {
     "join": ("left.csv", "right.parquet", "--where", WHERE, "--time", "ts", "--window", "5"),
     "explain": ("left.csv", "right.parquet", "--where", WHERE, "--time", "ts", "--window", "5"),
+    "rescale": ("checkpoint", "--partitions", "2"),
 }
 BESIDE = {  # what an option is for
     ("join", "--layout"): ("--engine", "spark"),
@@ -85,7 +86,7 @@ def values_of_commands() -> list[tuple[tuple[str, ...], str]]:
 def arguments(path: tuple[str, ...], option: str, text: str) -> list[str]:
     base = list(BASE.get(path[-1], ()))
     if not option.startswith("-"):
-        at = {"left": 0, "right": 1}.get(option)
+        at = {"left": 0, "right": 1, "checkpoint": 0}.get(option)
         if at is None:
             return [*path, "--", text]
         base[at] = text if not text.startswith("-") else f"./{text}"

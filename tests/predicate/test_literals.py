@@ -1,4 +1,4 @@
-"""Constants that Python takes for equal and SQL does not, and their exact texts; the fingerprints made of them."""
+"""Constants that Python takes for equal and SQL does not, and their exact texts; joins' identities made of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from counterflow.engines.spark.options import Spark
-from counterflow.engines.spark.query.layout import choose_layout
-from counterflow.engines.spark.state.directory import fingerprint_of
+from counterflow.engines.spark.query.layout import Layout, choose_layout
+from counterflow.engines.spark.state.identity import identity_of
+from counterflow.engines.spark.state.migrations import migrated
 from counterflow.predicate import types
-from counterflow.predicate.expression import Column, Literal
+from counterflow.predicate.expression import Column, Literal, quoted
 from counterflow.reference import reference_pairs
-from counterflow.spec.join_spec import build_spec
+from counterflow.spec.join_spec import JoinSpec, SideSpec, build_spec
 from effort import examples
 from interpreted import SEARCHES, searching
 
@@ -111,16 +112,20 @@ def test_each_constant_is_its_own(where, search):
     assert sorted(zip(joined["id"].to_pylist(), joined["id_right"].to_pylist(), strict=True)) == want
 
 
-# --- the fingerprint of a join: what differs in meaning differs in text
+# --- the identity of a join in a checkpoint: what differs in meaning differs in it
 
 BASE = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "s": pa.string()})
 
 
-def fingerprint(where="l.x = r.x", schema=BASE, **options) -> str:
+def join(where="l.x = r.x", schema=BASE, **options) -> tuple[JoinSpec, Layout]:
     spec = build_spec(
         schema, schema, **{"time": "ts", "window": "60 days", "streaming": True, "where": where, **options}
     )
-    return fingerprint_of(spec, choose_layout(spec, Spark(layout="1x1"), 1))
+    return spec, choose_layout(spec, Spark(layout="1x1"), 1)
+
+
+def identity(*args, **options) -> dict:
+    return identity_of(*join(*args, **options))
 
 
 WHERES = [
@@ -153,7 +158,7 @@ WINDOWS = [
     *(cf.rows(1), cf.rows(2), (cf.rows(1), "1 second"), cf.rows(1000), cf.rows(1_000_000)),
 ]
 SCHEMAS = [
-    *({"a": pa.int32(), "b": pa.int32()}, {"a int32, b": pa.int32()}, {"b": pa.int32(), "a": pa.int32()}),
+    *({"a": pa.int32(), "b": pa.int32()}, {"a int32, b": pa.int32()}, {"a": pa.int32(), "c": pa.int32()}),
     *({"a": pa.int64()}, {"a": pa.decimal128(9, 2)}, {"a": pa.decimal128(9, 3)}, {"`a`": pa.int32()}),
     *({"a": pa.timestamp("us")}, {"a": pa.timestamp("us", "UTC")}, {"a": pa.timestamp("us", "Europe/Berlin")}),
     {"a": pa.struct({"b": pa.int32(), "c": pa.int32()})},
@@ -164,16 +169,69 @@ SCHEMAS = [
 ]
 
 
-def test_joins_that_differ_have_different_fingerprints():
-    found = [fingerprint(where) for where in WHERES]
-    found += [fingerprint(window=window) for window in WINDOWS]
-    found += [fingerprint(schema=pa.schema([*BASE, *pa.schema(more)])) for more in SCHEMAS]
-    found += [fingerprint(how=how, ordered=ordered) for how in ("left", "anti", "full") for ordered in (False, True)]
+JOINS = [
+    *({"where": where} for where in WHERES),
+    *({"window": window} for window in WINDOWS),
+    *({"schema": pa.schema([*BASE, *pa.schema(more)])} for more in SCHEMAS),
+    *({"how": how, "ordered": ordered} for how in ("left", "anti", "full") for ordered in (False, True)),
+]
+
+
+def test_joins_that_differ_have_different_identities():
+    found = [identity(**options) for options in JOINS]
     same = [pair for pair in itertools.combinations(found, 2) if pair[0] == pair[1]]
     assert not same
 
 
-def test_the_same_join_has_the_same_fingerprint():
+def test_the_same_join_has_the_same_identity():
     """However it is written."""
-    assert fingerprint("l.x BETWEEN r.x - 1 AND 0.5") == fingerprint("left.X >= right.x - 1 AND left.x <= .5")
-    assert fingerprint("l.ts > r.ts + INTERVAL 90 SECONDS") == fingerprint("l.ts > r.ts + INTERVAL '1.5' MINUTES")
+    assert identity("l.x BETWEEN r.x - 1 AND 0.5") == identity("left.X >= right.x - 1 AND left.x <= .5")
+    assert identity("l.ts > r.ts + INTERVAL 90 SECONDS") == identity("l.ts > r.ts + INTERVAL '1.5' MINUTES")
+    assert identity() == identity(suffix="_r") == identity(schema=pa.schema(list(BASE)[::-1]))
+
+
+def text_of_format_3(spec: JoinSpec, layout: Layout) -> str:
+    """Return what a checkpoint of format 3 says of its join."""
+
+    def type_text(type_: pa.DataType) -> str:
+        if pa.types.is_struct(type_):
+            return f"struct<{', '.join(f'{quoted(field.name)}: {type_text(field.type)}' for field in type_)}>"
+        if pa.types.is_map(type_):
+            return f"map<{type_text(type_.key_type)}, {type_text(type_.item_type)}>"
+        if pa.types.is_list(type_):
+            return f"list<{type_text(type_.value_type)}>"
+        return str(type_)
+
+    def side(s: SideSpec) -> str:
+        columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in s.schema)
+        return f"{quoted(s.time)}, window {s.window.kind} {s.window}, of ({columns})"
+
+    how = f"{spec.how} ordered" if spec.ordered else spec.how
+    return f"layout {layout}; how {how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
+
+
+NAMES = [  # of columns that look like what surrounds them
+    *({"a; right": pa.int32()}, {"`; left `": pa.int32()}, {"b, of (": pa.int32(), ") x": pa.decimal128(9, 2)}),
+    *({"'": pa.int32(), "it's; where": pa.int32()}, {"<": pa.string(), "é": pa.binary()}, {"[us, tz=x]": pa.int8()}),
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *JOINS,
+        *({"schema": pa.schema([*BASE, *pa.schema(more)])} for more in NAMES),
+        {"where": "l.`; right ` = r.x AND l.s = '; right `'", "schema": pa.schema([*BASE, ("; right ", pa.int32())])},
+        {"schema": pa.schema([("a b", pa.timestamp("us", "UTC")), ("x", pa.int32())]), "time": "a b"},
+        {"schema": pa.schema([("é", pa.timestamp("us")), ("x", pa.int32())]), "time": "É"},
+    ],
+    ids=str,
+)
+def test_the_text_of_format_3_is_taken_apart(options):
+    """Into the parts that the same join has now; only what may be NULL was not noted."""
+    spec, layout = join(**options)
+    found = migrated({"format": 3, "fingerprint": text_of_format_3(spec, layout)})["identity"]
+    want = identity_of(spec, layout)
+    for columns in ("left columns", "right columns"):
+        want[columns] = {name: [type_, None] for name, (type_, _) in want[columns].items()}
+    assert found == want

@@ -55,6 +55,12 @@ class Cell:
         self.operator = CounterflowCell(spec, layout_of(spec))
         self.pairs: list[pa.Table] = []
 
+    def restarted(self, spec: Any) -> Cell:
+        """The same cell after a restart, with another spec and with no windows in memory."""
+        other = Cell(spec)
+        other.handle, other.pairs = self.handle, self.pairs
+        return other
+
     def attempt(self) -> Cell:
         """Another run of the task, on a copy of the state."""
         other = copy.copy(self)
@@ -85,4 +91,4 @@ class Cell:
 
     @property
     def directory(self) -> Any:
-        return read_directory(self.handle.value[0], self.operator.fingerprint)
+        return read_directory(self.handle.value[0], self.operator.identity)

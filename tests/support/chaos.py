@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -186,6 +187,26 @@ class Victim:
             if f"COUNTERFLOW_VICTIM={self.folder}".encode() in environment and wanted(command):
                 found.append(int(entry.name))
         return found
+
+
+def forget_last_commit(folder) -> None:
+    """As if the driver had been killed: the newest batch with rows is committed in the state store only."""
+    commits = folder / "checkpoint" / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    with_rows = newest - 1  # the last batch only moved the watermark
+    for log, first in (
+        (commits, with_rows),
+        (folder / "checkpoint/offsets", newest),
+        (folder / "out/_spark_metadata", with_rows),
+    ):
+        for path in log.iterdir():
+            number = re.fullmatch(r"\.?(\d+)(\.compact)?(\.crc)?", path.name)
+            if number and int(number[1]) >= first:
+                path.unlink()
+    for path in (folder / "checkpoint/state").rglob(f"{newest + 1}.changelog*"):
+        path.unlink()  # of the batch without rows
+    for path in (folder / "checkpoint/state").rglob(f".{newest + 1}.changelog*"):
+        path.unlink()
 
 
 def _choice(rng: random.Random, pids: list[int]) -> int | None:

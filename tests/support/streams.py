@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +46,23 @@ def run_available(frame: Any, folder: Path, mode: str = "append") -> Any:
 
 def results(spark: Any, frame: Any, folder: Path) -> pa.Table:
     return spark.read.schema(frame.schema).parquet(str(folder / "out")).toArrow()
+
+
+def files_in_order(folder: Path) -> list[Path]:
+    """Return the files of the sink in the order of their batches; now and then Spark makes one entry of all before."""
+    log = {path.name: path for path in (folder / "out" / "_spark_metadata").iterdir() if not path.name.startswith(".")}
+    compacted = max((int(name.split(".")[0]) for name in log if name.endswith(".compact")), default=-1)
+    entries = [log[f"{compacted}.compact"]] if compacted >= 0 else []
+    entries += [log[str(n)] for n in range(compacted + 1, 1 + max(int(name.split(".")[0]) for name in log))]
+    lines = [line for entry in entries for line in entry.read_text().splitlines()[1:]]
+    return [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
+
+
+def results_in_order(folder: Path, schema: pa.Schema) -> pa.Table:
+    """Return what the sink has written, in the order of its batches; columns that a file has not yet are NULL."""
+    tables = [schema.empty_table(), *(pq.read_table(path) for path in files_in_order(folder))]
+    tables = [table.cast(pa.schema([schema.field(name) for name in table.column_names])) for table in tables]
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def cut(table: pa.Table, batches: int) -> list[pa.Table]:

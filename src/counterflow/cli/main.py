@@ -16,6 +16,7 @@ from counterflow.cli import bench
 from counterflow.cli import output_files as files
 from counterflow.cli.laboratory import MISSING, is_missing_laboratory
 from counterflow.cli.plan import plan
+from counterflow.cli.rescale import rescale
 from counterflow.cli.simulate import simulate
 from counterflow.cli.terminal import complain, interruptible, notes, plain, say
 from counterflow.engines.local.input.files import file_schema, file_table
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.command()(simulate)
 app.command()(plan)
+app.command()(rescale)
 
 FIGURES_FOLDER = Path("reproduced")
 LeftFile = Annotated[

@@ -17,10 +17,12 @@ from hypothesis import given, settings
 import counterflow as cf
 from cells import Cell, hashed, layout_of
 from counterflow.engines.spark.cell.row_order import TIE
-from counterflow.engines.spark.query.cell_operator import CounterflowCell
+from counterflow.engines.spark.query.cell_operator import CounterflowCell, _lasting_name
 from counterflow.engines.spark.query.routing import pack
 from counterflow.engines.spark.state import blobs, hosts
 from counterflow.engines.spark.state.blobs import from_blob
+from counterflow.engines.spark.state.directory import Directory
+from counterflow.engines.spark.state.identity import origin_of
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
 from inputs import benchmark_inputs, table_of, tables, windows
@@ -154,7 +156,8 @@ def test_late_rows_of_two_joins_have_different_files():
 
     def name(where: str, cell: int = 0) -> str:
         spec = build_spec(schema, schema, where=where, time="ts", window="1 second")
-        return CounterflowCell(spec, layout_of(spec, "1x2"))._lasting_name(cell)
+        identity = CounterflowCell(spec, layout_of(spec, "1x2")).identity
+        return _lasting_name(Directory(identity, origin_of(identity)), cell)
 
     assert name("l.k = r.k") == name("l.k = r.k")
     assert len({name("l.k = r.k"), name("l.k < r.k"), name("l.k = r.k", 1)}) == 3

@@ -9,30 +9,28 @@ moments are random; a failure prints the seed, and COUNTERFLOW_SEED=... repeats 
 
 from __future__ import annotations
 
-import datetime as dt
+import itertools
 import os
 import random
-import re
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import counterflow as cf
-from chaos import FILE_MANAGER, FILE_MANAGERS, Victim, file_manager, full_disk, join, options_of
+from chaos import FILE_MANAGER, FILE_MANAGERS, Victim, file_manager, forget_last_commit, full_disk, join, options_of
 from effort import THOROUGH
+from exactly import batches_of, check_same_rows, compare, unmatched
 from inputs import benchmark_inputs
-from streams import cut, results, run_available, write_batches
+from streams import results, run_available, write_batches
 
 pytestmark = pytest.mark.slow
 KILLS = ["kill_worker", "kill_daemon", "kill_executor", "kill_jvm", "kill_driver"]
 DAMAGE = ["corrupt_copies", "lose_directory"]  # no process dies of it, and nothing may be lost by it
 BATCHES = 9
-FAR = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+RIGHT = {"a", "b", "c", "d"}  # columns of the right side
 
 
 @pytest.fixture
@@ -42,34 +40,36 @@ def rng():
     return random.Random(seed)
 
 
-def batches_of(table: pa.Table) -> list[pa.Table]:
-    """The table in files, and one with a row of the far future, which lets the watermark pass all others."""
-    last = table.slice(0, 1)
-    far = last.set_column(0, "ts", pa.array([FAR], last.schema.field("ts").type))
-    return [*cut(table, BATCHES - 1), far]
-
-
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.setenv("COUNTERFLOW_VICTIM", str(tmp_path))
     tables = benchmark_inputs(rows=100 * BATCHES, seconds=360 * BATCHES)
     for name, table in zip(("left", "right"), tables, strict=True):
-        write_batches(tmp_path / name, batches_of(table))
+        write_batches(tmp_path / name, batches_of(table, BATCHES))
     return tables
 
 
-def rows_of(table: pa.Table) -> Counter:
-    return Counter(map(str, table.select(sorted(table.column_names)).to_pylist()))
-
-
-def compare(spark, folder, inputs, layout, how):
-    """Every result, unmatched rows included."""
-    want = cf.window_join(*inputs, **options_of(layout, how))
-    found = results(spark, spark.createDataFrame(want), folder)
-    found = found.filter(pc.less(found["pair_time"], pa.scalar(FAR, found["pair_time"].type)))
-    assert len(want) > 100
-    assert rows_of(found) - rows_of(want) == Counter(), "doubled or invented"
-    assert rows_of(want) - rows_of(found) == Counter(), "lost"
+@pytest.mark.parametrize("how", ["inner", "left", "full", "anti", "ordered"])
+def test_the_comparison_sees_every_row(inputs, how):
+    """A row of either kind that is lost, doubled, or in another's place; and a pair that came unmatched, too."""
+    want = cf.window_join(*inputs, **options_of("2x2", how))
+    rows = want.to_pylist()
+    alone = unmatched(want, how)
+    paired = [place for place in range(len(rows)) if place not in set(alone)]
+    assert len(alone) > 10 or how in ("inner", "ordered")
+    assert len(paired) > 10 or how == "anti"
+    check_same_rows(pa.Table.from_pylist(rows[::-1], want.schema), want)
+    for places in (alone, paired):
+        for one, other in itertools.pairwise(places[:2]):
+            wrong = {
+                "lost": rows[:one] + rows[one + 1 :],
+                "doubled": [*rows, rows[one]],
+                "doubled or": [*rows[:one], *rows[one + 1 :], rows[other]],
+                "doubled or invented": [*rows, rows[one] | dict.fromkeys(RIGHT & set(want.column_names))],
+            }
+            for said, given in wrong.items():
+                with pytest.raises(AssertionError, match=said):
+                    check_same_rows(pa.Table.from_pylist(given, want.schema), want)
 
 
 MANAGERS = list(FILE_MANAGERS) if THOROUGH else ["rename"]  # the one that keeps the first file is the harder one
@@ -150,26 +150,6 @@ def test_a_stop_between_the_state_s_commit_and_the_batch_s(with_file_manager, tm
             files[number].rename(files[number].with_name(files[number].name[1:]))
     run_available(join(with_file_manager, tmp_path, layout, how), tmp_path)
     compare(with_file_manager, tmp_path, inputs, layout, how)
-
-
-def forget_last_commit(folder) -> None:
-    """As if the driver had been killed: the newest batch with rows is committed in the state store only."""
-    commits = folder / "checkpoint" / "commits"
-    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    with_rows = newest - 1  # the last batch only moved the watermark
-    for log, first in (
-        (commits, with_rows),
-        (folder / "checkpoint/offsets", newest),
-        (folder / "out/_spark_metadata", with_rows),
-    ):
-        for path in log.iterdir():
-            number = re.fullmatch(r"\.?(\d+)(\.compact)?(\.crc)?", path.name)
-            if number and int(number[1]) >= first:
-                path.unlink()
-    for path in (folder / "checkpoint/state").rglob(f"{newest + 1}.changelog*"):
-        path.unlink()  # of the batch without rows
-    for path in (folder / "checkpoint/state").rglob(f".{newest + 1}.changelog*"):
-        path.unlink()
 
 
 def lose_hot_copies(spark) -> None:

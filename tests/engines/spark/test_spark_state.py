@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from dataclasses import asdict
 
 import hypothesis.strategies as st
@@ -17,13 +18,16 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from cells import Cell
+import oracle
+from cells import Cell, hashed
 from counterflow.engines.spark.cell.row_order import TIE
 from counterflow.engines.spark.state import blobs, chunks, hosts
 from counterflow.engines.spark.state.blobs import to_blob
 from counterflow.engines.spark.state.chunks import decode_chunk, digest_of, in_one_order, new_chunk
 from counterflow.engines.spark.state.directory import FORMAT, Directory, read_directory
+from counterflow.engines.spark.state.identity import identity_of
 from counterflow.errors import StateError
+from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import build_spec
 from inputs import tables
 
@@ -75,6 +79,42 @@ def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed):
             assert kept.handle.map == again.handle.map
             watermark = max(watermark, 1_704_067_195_000 + rng.randrange(12_000))
     assert {chunk for (chunk,) in kept.handle.map} == {entry.id for entry in kept.directory.chunks}
+
+
+@pytest.mark.parametrize("name", [*JOINS][:-1])  # an unmatched row in a window of rows waits for more rows
+@settings(max_examples=8, deadline=None)
+@given(left=tables(36), right=tables(36), data=st.data())
+def test_a_column_comes_at_a_restart(name, left, right, data):
+    """Rows from before have NULL there, be they read back, merged, matched or still alone."""
+    options = dict(where="l.k = r.k OR l.x > r.x", time="ts", **JOINS[name])
+    comes = {side: data.draw(st.integers(1, 6)) for side in SIDES}  # before which batch; 6: never
+    place = data.draw(st.integers(0, left.num_columns))
+    sent: dict[str, list[pa.Table]] = {"left": [], "right": []}
+    cell = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "MERGE_CHUNKS", 2)
+        for batch in range(6):
+            parts = {side: table.slice(6 * batch, 6) for side, table in (("left", left), ("right", right))}
+            for side, part in parts.items():
+                if comes[side] <= batch:
+                    notes = pa.array([f"{side} {row}" for row in part["id"].to_pylist()], pa.string())
+                    parts[side] = part.add_column(place, f"{side} note", notes)
+            if cell is None or batch in comes.values():
+                spec = build_spec(*(part.schema for part in parts.values()), **options)
+                cell = Cell(spec) if cell is None else cell.restarted(spec)
+            for side, part in parts.items():
+                sent[side].append(hashed(cell.spec, part))
+            cell.batch(*parts.values(), 0)
+        cell.batch(*(part[:0] for part in parts.values()), 1_704_067_205_000 + 10**8)
+    # At equal times the hash that a row came with decides the order of rows, which matters to windows of rows.
+    both = [pa.concat_tables(parts, promote_options="default").sort_by(TIE) for parts in sent.values()]
+    results = [cell.spec.output_schema.empty_table(), *cell.pairs]
+    found = pa.concat_tables(results, promote_options="default")
+    assert Counter(oracle.results(found, cell.spec.how)) == Counter(oracle.expected(*both, **options))
+    for side, part, row in zip(SIDES, both, ("id", "id_right"), strict=True):
+        if f"{side} note" in found.column_names:
+            notes = dict(zip(part["id"].to_pylist(), part[f"{side} note"].to_pylist(), strict=True))
+            assert found[f"{side} note"].to_pylist() == [notes.get(id_) for id_ in found[row].to_pylist()]
 
 
 def like(table: pa.Table, garbage: int) -> pa.Table:
@@ -150,33 +190,34 @@ def test_a_damaged_chunk_is_refused():
         decode_chunk(entry, None)
 
 
+IDENTITY = identity_of(SPEC, "1x2")
+
+
 def directory() -> Directory:
-    found = Directory("a join", watermark_us=5, batches=7, version="0" * 32)
+    found = Directory(IDENTITY, "a join", watermark_us=5, batches=7, version="0" * 32)
     found.chunks.append(new_chunk(SPEC.left, CHUNK, 3, 2)[0])
     return found
 
 
 def test_a_directory_is_read_as_it_was_written():
-    assert read_directory(directory().to_json(), "a join") == directory()
-    assert read_directory(None, "a join") is None
-    with pytest.raises(StateError, match="belongs to another join"):
-        read_directory(directory().to_json(), "another")
+    assert read_directory(directory().to_json(), IDENTITY) == directory()
+    assert read_directory(None, IDENTITY) is None
 
 
 def test_a_damaged_directory_is_refused():
     text = directory().to_json()
     for i in range(len(text)):
         damaged = text[:i] + chr(ord(text[i]) ^ 1) + text[i + 1 :]
-        with pytest.raises(StateError, match=r"cannot be read|has format"):
-            read_directory(damaged, "a join")
+        with pytest.raises(StateError, match=r"damaged|has format"):
+            read_directory(damaged, IDENTITY)
     for damaged in ("", "{", "null", text[:-1], text[33:], '{"format": 2, "fingerprint": "a join"}'):
         with pytest.raises(StateError, match="start with a new checkpointLocation"):
-            read_directory(damaged, "a join")
+            read_directory(damaged, IDENTITY)
 
 
 def forged(**changes: object) -> str:
     """Somebody else's directory, with the right checksum."""
-    data = {"format": FORMAT, **asdict(directory())}
+    data = {"format": FORMAT, "counterflow": cf.__version__, **asdict(directory())}
     for name, value in changes.items():
         if name in data["chunks"][0]:
             data["chunks"][0][name] = value
@@ -201,13 +242,93 @@ def forged(**changes: object) -> str:
         {"totals": None},
         {"chunks": 5},
         {"cell": "/home"},
+        {"identity": {}},
+        {"identity": "a join"},
+        {"identity": IDENTITY | {"how": 5}},
+        {"identity": IDENTITY | {"left columns": {"x": "int32"}}},
+        {"format": "4"},
+        {"format": None},
+        {"origin": 5},
     ],
     ids=str,
 )
 def test_a_directory_of_another_form_is_refused(changes):
     """Ids become names of files: only the form that is written here is read."""
     if changes == {"totals": {}}:  # no counts yet are counts of zero
-        assert read_directory(forged(**changes), "a join") is not None
+        assert read_directory(forged(**changes), IDENTITY) is not None
         return
-    with pytest.raises(StateError, match="cannot be read"):
-        read_directory(forged(**changes), "a join")
+    with pytest.raises(StateError, match="is damaged"):
+        read_directory(forged(**changes), IDENTITY)
+
+
+def test_a_directory_of_a_newer_version_is_refused():
+    """It says which version to use, whatever else it holds."""
+    said = rf"has format 99, written by Counterflow 9.1; .* reads formats 3 to {FORMAT}: use Counterflow 9.1 or newer"
+    with pytest.raises(StateError, match=said):
+        read_directory(forged(format=99, counterflow="9.1", shape="new"), IDENTITY)
+
+
+# --- another join: what differs is named
+
+OPTIONS = dict(where="l.x = r.x", time="ts", window="1 minute", streaming=True)
+LONGER = SCHEMA.append(pa.field("note", pa.string()))
+OTHERS = [
+    (dict(where="l.x < r.x"), "its where was '(l.x = r.x)' and is '(l.x < r.x)' now"),
+    (dict(how="left"), "its how was 'inner' and is 'left' now"),
+    (dict(ordered=True), "its ordered was 'no' and is 'yes' now"),
+    (dict(window=("1 minute", "2 minutes")), "its right window was '<= 60,000,000 microseconds' and is '<= 120,000,"),
+    (dict(window=(cf.rows(5), "1 minute")), "its left window was '<= 60,000,000 microseconds' and is '5 rows' now"),
+    (dict(layout="2x1"), "its layout was '1x2' and is '2x1' now: engine=cf.Spark(layout='1x2') keeps it"),
+    (dict(left=SCHEMA.append(pa.field("t2", pa.timestamp("us", "UTC"))), time=("t2", "ts")), "its left time was 'ts'"),
+    (dict(left=SCHEMA.remove(3)), "column name of the left input (string) is gone"),
+    (dict(right=SCHEMA.set(3, pa.field("name", pa.binary()))), "column name of the right input was string and is bin"),
+    (dict(left=SCHEMA.set(0, pa.field("id", pa.int64(), False))), "column id of the left input could be NULL and is N"),
+    (dict(left=SCHEMA.append(pa.field("new", pa.int8(), False))), "column new (int8) of the left input is new and NOT"),
+    (
+        {side: SCHEMA.set(1, pa.field("ts", pa.timestamp("us", "Asia/Tokyo"))) for side in SIDES},
+        "its session time zone was 'UTC' and is 'Asia/Tokyo' now: set spark.sql.session.timeZone to UTC",
+    ),
+]
+
+
+def other(changes: dict) -> dict:
+    """The identity of SPEC's join with other options, columns or layout."""
+    changes = dict(changes)
+    sides, layout = (changes.pop("left", SCHEMA), changes.pop("right", SCHEMA)), changes.pop("layout", "1x2")
+    return identity_of(build_spec(*sides, **{**OPTIONS, **changes}), layout)
+
+
+@pytest.mark.parametrize(("changes", "said"), OTHERS, ids=lambda given: str(given)[:40])
+def test_what_differs_is_named(changes, said):
+    with pytest.raises(StateError) as refused:
+        read_directory(directory().to_json(), other(changes))
+    text = str(refused.value)
+    assert said in text and text.startswith("the checkpoint belongs to another join:\n")
+    assert len(text.splitlines()) == 3 and "start with a new checkpointLocation" in text
+
+
+def test_all_that_differs_is_named():
+    with pytest.raises(StateError) as refused:
+        read_directory(directory().to_json(), other(dict(where="l.x < r.x", how="left", left=SCHEMA.remove(3))))
+    assert [line.split()[0:2] for line in str(refused.value).splitlines()[1:-1]] == [
+        ["its", "how"],
+        ["its", "where"],
+        ["column", "name"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [dict(left=LONGER), dict(right=LONGER), dict(suffix="_r"), dict(left=LONGER.remove(0).insert(2, SCHEMA.field(0)))],
+)
+def test_what_may_change(changes):
+    """A new column, anywhere; the order of columns; a suffix. The directory is the new join's from then on."""
+    now = other(changes)
+    found = read_directory(directory().to_json(), now)
+    assert found is not None and found.identity == now and found.origin == "a join"
+
+
+def test_a_column_that_may_be_null_now():
+    strict = identity_of(build_spec(SCHEMA.set(0, pa.field("id", pa.int64(), False)), SCHEMA, **OPTIONS), "1x2")
+    text = Directory(strict, "a join").to_json()
+    assert read_directory(text, IDENTITY) is not None

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from counterflow.errors import OptionError
+from counterflow.predicate.durations import shown
 
 CELLS_MAX = 4096
 LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash|band)(?::([1-9][0-9]{0,3}))?"
@@ -82,3 +83,9 @@ def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:
         f"layout={layout!r}: use 'auto', rows x columns such as '2x3', 'home', 'hash' or 'band' (also 'home:4'), with "
         f"at most {CELLS_MAX} cells in all"
     )
+
+
+def check_partitions(partitions: Any) -> None:
+    """Refuse what is no number of partitions."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= CELLS_MAX:
+        raise OptionError(f"partitions={shown(partitions)}: give a whole number from 1 to {CELLS_MAX}")

@@ -36,12 +36,12 @@ from counterflow.engines.spark.state.directory import (
     CHUNK_SCHEMA,
     DIRECTORY_SCHEMA,
     Directory,
-    fingerprint_of,
     next_version,
     read_directory,
 )
 from counterflow.engines.spark.state.hosts import HOST_FILE, Job, run_job
 from counterflow.engines.spark.state.hot_files import HotFiles
+from counterflow.engines.spark.state.identity import identity_of, origin_of
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.times import time_values
@@ -74,7 +74,7 @@ class CounterflowCell(StatefulProcessor):
 
     def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None) -> None:
         self.spec, self.layout, self.late_rows = spec, layout, late_rows
-        self.fingerprint = fingerprint_of(spec, layout)
+        self.identity = identity_of(spec, layout)
         self.join = uuid.uuid4().hex  # tells this join from others in the same query, in memory only
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -90,7 +90,7 @@ class CounterflowCell(StatefulProcessor):
         watermark = _watermark(timerValues)
         directory = self._read_directory()
         if directory is None:
-            directory = Directory(self.fingerprint)
+            directory = Directory(self.identity, origin_of(self.identity))
             self.handle.registerTimer(max(watermark, 0) // 1000 + 1)
         began = time.perf_counter_ns()
         batch = self._receive(rows, directory.watermark_us)
@@ -109,7 +109,7 @@ class CounterflowCell(StatefulProcessor):
 
     def _read_directory(self) -> Directory | None:
         value = self.directory_state.get()
-        return read_directory(None if value is None else value[0], self.fingerprint)
+        return read_directory(None if value is None else value[0], self.identity)
 
     # --- a micro-batch
 
@@ -142,7 +142,7 @@ class CounterflowCell(StatefulProcessor):
 
     def _advance(self, cell: int, directory: Directory, batch: MicroBatch, watermark: int) -> Iterator[pd.DataFrame]:
         files = HotFiles(self._name(cell))
-        store = ChunkStore(directory, self.chunk_state, files, batch.counts)
+        store = ChunkStore(self.spec, directory, self.chunk_state, files, batch.counts)
         new, chunks = self._new_chunks(store, batch)
         empty = new_cell(self.spec, self.layout.grid(cell))
         if new or empty.waits:
@@ -159,10 +159,10 @@ class CounterflowCell(StatefulProcessor):
         for entry, blob in chunks:
             store.add(entry, blob)
         store.expire(needless)
-        store.merge_small(self.spec, needless)
+        store.merge_small(needless)
         if self.late_rows is not None:
             for side, tables in batch.late.items():
-                name = f"{self._lasting_name(cell)}-{directory.batches:08d}"  # the same file if the batch runs again
+                name = f"{_lasting_name(directory, cell)}-{directory.batches:08d}"  # again, if the batch runs again
                 rows = in_one_order(self.spec.side(side), pa.concat_tables(tables))
                 write_late_rows(self.late_rows, side, name, rows)
         self._commit(directory, watermark, batch)
@@ -174,10 +174,6 @@ class CounterflowCell(StatefulProcessor):
     def _name(self, cell: int) -> str:
         """Return a name that no other cell on this machine has, for as long as the driver lives."""
         return _hashed(_query_id(), self.join, cell)
-
-    def _lasting_name(self, cell: int) -> str:
-        """Return a name that is the same after a restart, and another one in another join or query."""
-        return _hashed(_query_id(), self.fingerprint, cell)
 
     def _new_chunks(self, store: ChunkStore, batch: MicroBatch) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
         """Return the new rows as blobs for a job, and those that are stored as chunks, too."""
@@ -228,6 +224,11 @@ class CounterflowCell(StatefulProcessor):
 
 def _hashed(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _lasting_name(directory: Directory, cell: int) -> str:
+    """Return a name that is the same after a restart, and another one in another join or query."""
+    return _hashed(_query_id(), directory.origin, cell)
 
 
 def _query_id() -> str:

@@ -115,6 +115,22 @@ def decode_chunk(entry: ChunkEntry, blob: bytes | None) -> pa.Table:
     return table
 
 
+def conformed(side: SideSpec, table: pa.Table) -> pa.Table:
+    """Return a chunk's rows with the side's columns of today: one that came since the chunk was written is NULL."""
+    own = [table.schema.field(name) for name in (TIE, SOURCE) if name in table.schema.names]
+    schema = pa.schema([*side.schema, *own])
+    if table.schema.equals(schema):
+        return table
+    columns = [table.column(f.name) if f.name in table.schema.names else pa.nulls(len(table), f.type) for f in schema]
+    try:
+        return pa.table(dict(zip(schema.names, columns, strict=True))).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+        raise StateError(
+            f"rows of the {side.side} input from before the restart do not fit its columns of today ({error}): give "
+            "them the same types, and let them be NULL where they could be"
+        ) from error
+
+
 def mergeable(entries: list[ChunkEntry], spec: JoinSpec, needless: int) -> Iterator[list[ChunkEntry]]:
     """Yield groups of small chunks that should become one, so that a cell never has many of them.
 

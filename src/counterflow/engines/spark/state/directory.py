@@ -14,29 +14,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import asdict, dataclass, field
-
-import pyarrow as pa
 
 from counterflow.engines.spark.state.blobs import NewBlob
 from counterflow.engines.spark.state.chunks import CHUNK_ID, DIGEST, DIGEST_BYTES, START_ANEW, ChunkEntry, digest_of
 from counterflow.engines.spark.state.counters import Totals
+from counterflow.engines.spark.state.identity import Identity, check_identity, check_same_join
+from counterflow.engines.spark.state.migrations import FORMAT, migrated, refuse_unreleased
 from counterflow.errors import StateError
-from counterflow.predicate.expression import SIDES, quoted
-from counterflow.spec.join_spec import JoinSpec, SideSpec
+from counterflow.predicate.expression import SIDES
+from counterflow.version import __version__
 
 DIRECTORY_SCHEMA = "directory STRING"
 CHUNK_KEY_SCHEMA = "id STRING"
 CHUNK_SCHEMA = "payload BINARY"
-FORMAT = 3
 
 
 @dataclass
 class Directory:
     """What a cell keeps from batch to batch."""
 
-    fingerprint: str  # which join wrote it
+    identity: Identity  # which join wrote it
+    origin: str  # a name of that join as it was first started, for files that are found again after a restart
     watermark_us: int | None = None  # the one that this cell's last batch ran with
     totals: Totals = field(default_factory=Totals)
     chunks: list[ChunkEntry] = field(default_factory=list)
@@ -45,46 +44,43 @@ class Directory:
 
     def to_json(self) -> str:
         """Return the directory as JSON text, behind its own checksum."""
-        text = json.dumps({"format": FORMAT, **asdict(self)})
+        text = json.dumps({"format": FORMAT, "counterflow": __version__, **asdict(self)})
         return f"{digest_of(text.encode())} {text}"
 
 
-def read_directory(text: str | None, fingerprint: str) -> Directory | None:
+def read_directory(text: str | None, identity: Identity) -> Directory | None:
     """Return the directory as last written, or None for a new cell. Another join's state is refused."""
     if text is None:
         return None
-    try:
-        directory = _checked_directory(text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StateError(f"the checkpoint's join state cannot be read ({error}): {START_ANEW}") from error
-    if directory.fingerprint != fingerprint:
-        raise StateError(
-            "the checkpoint belongs to another join. It was written by:\n"
-            f"  {directory.fingerprint}\nand is now read by:\n  {fingerprint}\n"
-            "Keep the same predicate, windows, columns and layout (engine=cf.Spark(layout=...)), or start with a new "
-            "checkpointLocation"
-        )
+    directory = parse_directory(text)
+    check_same_join(directory.identity, identity)
+    directory.identity = identity  # it may have a column more
     return directory
 
 
+def parse_directory(text: str) -> Directory:
+    """Return the directory in a text, whichever join's it is. One of an earlier format is migrated."""
+    try:
+        return _checked_directory(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StateError(f"the checkpoint's join state is damaged ({error}): {START_ANEW}") from error
+
+
 def _checked_directory(text: str) -> Directory:
-    """Return the directory in a text. Raises a ValueError, KeyError or TypeError if this version did not write it."""
+    """Return the directory in a text. Raises a ValueError, KeyError or TypeError if no version wrote it."""
+    if text.startswith('{"format": '):  # before the first release there was no checksum
+        refuse_unreleased(json.loads(text)["format"])
     digest, _, body = text.partition(" ")
     if digest != digest_of(body.encode()):
-        found = re.match(r'\{"format": (\d+)', text)  # before format 3 there was no checksum
-        if found:
-            raise StateError(
-                f"the checkpoint's join state has format {found[1]}, this version reads {FORMAT}: {START_ANEW}"
-            )
         raise ValueError("its checksum is wrong")
-    data = json.loads(body)
-    found_format = data.pop("format")
-    if found_format != FORMAT:
-        raise StateError(
-            f"the checkpoint's join state has format {found_format}, this version reads {FORMAT}: {START_ANEW}"
-        )
+    data = migrated(json.loads(body))
+    for name in ("format", "counterflow"):
+        data.pop(name, None)
     entries = [ChunkEntry(**entry) for entry in data.pop("chunks")]
     directory = Directory(totals=Totals(**data.pop("totals")), chunks=entries, **data)
+    check_identity(directory.identity)
+    if type(directory.origin) is not str:
+        raise ValueError("its origin is no name")
     numbers = [directory.batches, *vars(directory.totals).values()]
     numbers += [n for e in entries for n in (e.rows, e.bytes, e.time_min, e.time_max)]
     if directory.watermark_us is not None:
@@ -95,30 +91,6 @@ def _checked_directory(text: str) -> Directory:
         if not (CHUNK_ID.fullmatch(e.id) and DIGEST.fullmatch(e.digest) and e.side in SIDES):
             raise ValueError(f"chunk {e.id!r} is not one that was written here")
     return directory
-
-
-def fingerprint_of(spec: JoinSpec, layout: object) -> str:
-    """Return what must not change between restarts, readable in the error that says it has.
-
-    Two joins that differ have two texts: names are quoted, and constants are written to the last digit.
-    """
-
-    def side(s: SideSpec) -> str:
-        columns = ", ".join(f"{quoted(field.name)} {_type_text(field.type)}" for field in s.schema)
-        return f"{quoted(s.time)}, window {s.window.kind} {s.window}, of ({columns})"
-
-    how = f"{spec.how} ordered" if spec.ordered else spec.how
-    return f"layout {layout}; how {how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"
-
-
-def _type_text(type_: pa.DataType) -> str:
-    if pa.types.is_struct(type_):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {_type_text(field.type)}' for field in type_)}>"
-    if pa.types.is_map(type_):
-        return f"map<{_type_text(type_.key_type)}, {_type_text(type_.item_type)}>"
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return f"list<{_type_text(type_.value_type)}>"
-    return str(type_)
 
 
 # --- versions

@@ -1,0 +1,121 @@
+"""A static DataFrame on its way to the workers: read once, or again every so often, into an Arrow file for all of them.
+
+    driver:   table -> rows as blobs -> one Arrow file ── Spark's own way of handing files out ──> every executor
+    worker:   maps the file, and builds its index of it (`cell/table_window.py`)
+
+The rows pass the driver partition by partition, so its memory needs no room for the table, but its disk does. A file
+never changes: a later reading is another file. Its name says from when on it counts, and a micro-batch, whose own time
+Spark keeps in the checkpoint, takes the newest file that counts by then: so all of its tasks, and those that run again,
+see the same rows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkFiles
+
+from counterflow.engines.spark.cell.table_window import FILES_KEPT, file_name
+from counterflow.engines.spark.session.worker import readable, settle_worker
+from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
+
+BLOB = "payload BINARY"
+LAG_S = 1.0  # a file counts this long after it was handed out, at least
+LAG_TIMES = 4  # and this many times as long as handing out the last one took
+
+
+@readable
+def counterflow_read_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    settle_worker()
+    for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
+        yield pa.RecordBatch.from_arrays([pa.array([to_blob(table)], pa.binary())], ["payload"])
+
+
+class TableFiles:
+    """The files of one table, on the driver. The first one is there when it is made, and counts from the beginning."""
+
+    def __init__(self, frame: Any, schema: pa.Schema) -> None:
+        self.frame, self.schema, self.session = frame, schema, frame.sparkSession
+        self.name = f"counterflow-table-{uuid.uuid4().hex}"
+        self.rows = 0
+        self._handing_s = 0.0  # that handing the last file out took
+        self.folder = Path(tempfile.mkdtemp(prefix="counterflow-table-"))
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        self._files: list[Path] = []
+        self._hand_out(self._written(), 0)
+
+    def read_again(self) -> None:
+        """Read the table anew. What is read counts a moment later, when every task that starts then has the file."""
+        written = self._written()
+        lag_s = max(LAG_S, LAG_TIMES * self._handing_s)
+        self._hand_out(written, int((time.time() + lag_s) * 1e6))
+        for old in self._files[:-FILES_KEPT]:
+            os.truncate(old, 0)  # an executor that comes later asks Spark for all files: it must be there
+            Path(SparkFiles.get(old.name)).unlink(missing_ok=True)  # the copy that Spark has made here
+        self._files = self._files[-FILES_KEPT:]
+
+    def _written(self) -> Path:
+        path, rows = self.folder / "new", 0
+        blobs = self.frame.mapInArrow(counterflow_read_table, BLOB).toLocalIterator(prefetchPartitions=True)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, self.schema) as writer:
+            for (blob,) in blobs:
+                table = from_blob(bytes(blob))
+                table = table if table.schema == self.schema else table.cast(self.schema)
+                writer.write_table(table, max_chunksize=BLOB_ROWS_MAX)
+                rows += len(table)
+        self.rows = rows
+        return path
+
+    def _hand_out(self, written: Path, from_us: int) -> None:
+        path = self.folder / file_name(self.name, from_us)
+        written.rename(path)
+        began = time.monotonic()
+        self.session.addArtifacts(str(path), file=True)
+        self._handing_s = time.monotonic() - began
+        self._files.append(path)
+
+
+def keep_fresh(files: TableFiles, seconds: float) -> None:
+    """Read a table again every so often, in a thread of its own, while streams of its session run."""
+
+    def run() -> None:
+        time.sleep(seconds)
+        while refreshed(files, seconds):
+            time.sleep(seconds)
+
+    threading.Thread(target=run, name="counterflow table", daemon=True).start()
+
+
+def refreshed(files: TableFiles, seconds: float) -> bool:
+    """Read the table, if a stream of its session runs; return False if the session has stopped."""
+    try:
+        if files.session.streams.active:
+            files.read_again()
+    except Exception as error:  # whatever Spark says: the join goes on with what it has
+        if _has_stopped(files.session):
+            return False
+        warnings.warn(
+            f"the table beside a stream could not be read again: the join goes on with the rows that it has, and tries "
+            f"again in {seconds:g} s ({error})",
+            stacklevel=1,
+        )
+    return True
+
+
+def _has_stopped(session: Any) -> bool:
+    try:
+        session.conf.get("spark.app.name", "")
+    except Exception:
+        return True
+    return False

@@ -22,7 +22,6 @@ import pyarrow as pa
 from counterflow.engines.spark.cell.grid import Grid, padded_sides
 from counterflow.engines.spark.cell.result_order import Half, sorted_results, with_order
 from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, clipped, rows_of
-from counterflow.engines.spark.state.blobs import pieces
 from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.gather import gather
@@ -75,13 +74,13 @@ class Cell:
     def step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
         """Yield the results that are due when these rows come and the watermark moves on from `before`.
 
-        Those of an ordered join are one run, in order.
+        Those of an ordered join are one table, in order.
         """
         results = self._step(new, before, watermark)
         if not self.spec.ordered:
             yield from results
         elif found := list(results):
-            yield from pieces(sorted_results(pa.concat_tables(found)))
+            yield sorted_results(pa.concat_tables(found))
 
     def _step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
         yield from self._admit(new, watermark)

@@ -58,11 +58,14 @@ class SideSpec:
         return self.time is None
 
     @property
+    def time_column(self) -> str:
+        """The time column, where the side cannot be a table."""
+        assert self.time is not None, f"the {self.side} side is a table without a time"
+        return self.time
+
+    @property
     def time_type(self) -> pa.DataType:
-        """The type of the time column; a table has none."""
-        if self.time is None:
-            raise AssertionError(f"the {self.side} side is a table without a time")
-        return self.schema.field(self.time).type
+        return self.schema.field(self.time_column).type
 
 
 @dataclass(frozen=True)

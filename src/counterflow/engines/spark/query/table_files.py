@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkFiles
 
 from counterflow.engines.spark.cell.table_window import FILES_KEPT, file_name
 from counterflow.engines.spark.session.worker import readable, settle_worker
@@ -33,6 +32,13 @@ from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, from_blob, gath
 BLOB = "payload BINARY"
 LAG_S = 1.0  # a file counts this long after it was handed out, at least
 LAG_TIMES = 4  # and this many times as long as handing out the last one took
+
+
+def spark_files() -> str:
+    """Return the folder in which Spark puts the files that it hands out, on the driver or in a worker."""
+    from pyspark import SparkFiles  # a client of Spark Connect alone has none
+
+    return SparkFiles.getRootDirectory()
 
 
 @readable
@@ -62,7 +68,8 @@ class TableFiles:
         self._hand_out(written, int((time.time() + lag_s) * 1e6))
         for old in self._files[:-FILES_KEPT]:
             os.truncate(old, 0)  # an executor that comes later asks Spark for all files: it must be there
-            Path(SparkFiles.get(old.name)).unlink(missing_ok=True)  # the copy that Spark has made here
+            if hasattr(self.session, "sparkContext"):  # a Connect client has no copy of it
+                (Path(spark_files()) / old.name).unlink(missing_ok=True)
         self._files = self._files[-FILES_KEPT:]
 
     def _written(self) -> Path:

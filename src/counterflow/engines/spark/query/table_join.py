@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkFiles
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -23,7 +22,7 @@ from counterflow.engines.spark.cell.row_order import RESERVED
 from counterflow.engines.spark.cell.table_window import table_window
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.inputs import Frames
-from counterflow.engines.spark.query.table_files import TableFiles, keep_fresh
+from counterflow.engines.spark.query.table_files import TableFiles, keep_fresh, spark_files
 from counterflow.engines.spark.session.worker import readable, settle_worker
 from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, gathered
 from counterflow.predicate.expression import opposite
@@ -68,7 +67,7 @@ def _join(
             rows = rows if rows.schema == side.schema else rows.cast(side.schema)
             if drop_null_times:
                 rows = rows.filter(rows.column(side.time).is_valid())
-            for results in table_window(spec, SparkFiles.getRootDirectory(), name, at_us).join(rows):
+            for results in table_window(spec, spark_files(), name, at_us).join(rows):
                 yield from results.to_batches(max_chunksize=BLOB_ROWS_MAX)
 
     counterflow_join.__name__ = counterflow_join.__qualname__ = f"counterflow join with a {spec.table_side} table"

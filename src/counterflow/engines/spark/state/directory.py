@@ -105,7 +105,7 @@ def fingerprint_of(spec: JoinSpec, layout: object) -> str:
 
     def side(s: SideSpec) -> str:
         columns = ", ".join(f"{quoted(field.name)} {_type_text(field.type)}" for field in s.schema)
-        return f"{quoted(s.time)}, window {s.window.kind} {s.window}, of ({columns})"
+        return f"{quoted(s.time_column)}, window {s.window.kind} {s.window}, of ({columns})"
 
     how = f"{spec.how} ordered" if spec.ordered else spec.how
     return f"layout {layout}; how {how}; where {spec.predicate}; left {side(spec.left)}; right {side(spec.right)}"

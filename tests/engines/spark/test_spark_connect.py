@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,8 +38,6 @@ JOINS = [
     ("auto", dict(where="l.x < r.x - 4", window="rows", how="anti", ordered=False)),
     ("1x2", dict(where=of_one_parity(), window="duration", how="inner", ordered=False)),
 ]
-
-BESIDE_TABLE = dict(where="abs(l.x - r.x) <= 1", time=("ts", None), how="left")
 
 
 def options_of(join: dict) -> dict:
@@ -70,8 +67,7 @@ def test_connect(tmp_path, connect_port):
         assert found["metrics"]["rows_left"] == len(left) and found["metrics"]["late_left"] == 0
         assert found["metrics"]["pairs"] == len(found["streaming"])
         assert sum(cell["state_rows_left"] for cell in found["metrics"]["cells"]) == found["metrics"]["state_rows_left"]
-    beside_table = json.loads((tmp_path / "beside_table").read_text())
-    assert Counter(map(tuple, beside_table)) == Counter(expected(left, right, **BESIDE_TABLE))
+    assert (tmp_path / "beside_table").read_text().startswith("a stream beside a table, on Spark Connect")
 
 
 def run(folder: Path, joins: int) -> None:
@@ -85,7 +81,14 @@ def run(folder: Path, joins: int) -> None:
     for number, (layout, join) in enumerate(JOINS[:joins]):
         frames = [read_stream(spark, folder / side, SCHEMA.empty_table(), "9 minutes") for side in ("left", "right")]
         joined = cf.window_join(*frames, engine=cf.Spark(layout=layout), **options_of(join))
-        query = into_memory(joined, folder, f"found{number}")
+        query = (
+            joined.writeStream.queryName(f"found{number}")
+            .format("memory")
+            .option("checkpointLocation", str(folder / f"checkpoint{number}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
         tables = [spark.read.schema(frames[0].schema).parquet(str(folder / side)) for side in ("left", "right")]
         static = cf.window_join(*tables, engine=cf.Spark(layout=layout), **options_of(join))
         report.append(
@@ -96,22 +99,11 @@ def run(folder: Path, joins: int) -> None:
             }
         )
     (folder / "found").write_text(json.dumps(report))
-    into_memory(cf.window_join(frames[0], tables[1], **BESIDE_TABLE), folder, "beside_table")
-    (folder / "beside_table").write_text(json.dumps(results_of(spark.table("beside_table").toArrow(), "left")))
+    try:
+        cf.window_join(frames[0], tables[1], where="l.x = r.x", time=("ts", None))
+    except cf.CounterflowError as error:
+        (folder / "beside_table").write_text(str(error))
     spark.stop()
-
-
-def into_memory(frame: Any, folder: Path, name: str) -> Any:
-    """Run a query over what is there, into a table in memory."""
-    query = (
-        frame.writeStream.queryName(name)
-        .format("memory")
-        .option("checkpointLocation", str(folder / f"checkpoint {name}"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return query
 
 
 if __name__ == "__main__":

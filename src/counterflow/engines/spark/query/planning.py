@@ -38,7 +38,7 @@ def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSp
     _check_kinds(inputs, spec.table_side)
     _check_collations(spec, inputs)
     if spec.table_side is not None and inputs.streaming:
-        _check_beside_table(spec, engine)
+        _check_beside_table(spec, engine, inputs.session)
         return spec, None
     if engine.refresh is not None:
         raise OptionError(
@@ -75,8 +75,13 @@ def _check_kinds(inputs: Frames, table: Side | None) -> None:
         )
 
 
-def _check_beside_table(spec: JoinSpec, engine: Spark) -> None:
+def _check_beside_table(spec: JoinSpec, engine: Spark, session: Any) -> None:
     """Refuse what a stateless join cannot give, and options without an effect on it."""
+    if not hasattr(session, "sparkContext"):
+        raise UnsupportedError(
+            "a stream beside a table, on Spark Connect: there the workers of a streaming query are not given the files "
+            "of its session, which is how the table gets to them. Use a classic session"
+        )
     if spec.ordered:
         raise UnsupportedError(
             "ordered=True of a stream beside a table: a row's pairs come in its own micro-batch, whatever the "

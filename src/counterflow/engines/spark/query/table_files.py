@@ -68,8 +68,7 @@ class TableFiles:
         self._hand_out(written, int((time.time() + lag_s) * 1e6))
         for old in self._files[:-FILES_KEPT]:
             os.truncate(old, 0)  # an executor that comes later asks Spark for all files: it must be there
-            if hasattr(self.session, "sparkContext"):  # a Connect client has no copy of it
-                (Path(spark_files()) / old.name).unlink(missing_ok=True)
+            (Path(spark_files()) / old.name).unlink(missing_ok=True)  # the copy that Spark has made here
         self._files = self._files[-FILES_KEPT:]
 
     def _written(self) -> Path:
@@ -88,7 +87,7 @@ class TableFiles:
         path = self.folder / file_name(self.name, from_us)
         written.rename(path)
         began = time.monotonic()
-        self.session.addArtifacts(str(path), file=True)
+        self.session.sparkContext.addFile(str(path))
         self._handing_s = time.monotonic() - began
         self._files.append(path)
 

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import counterflow as cf
@@ -131,34 +132,34 @@ def test_a_table_that_is_read_again(spark, tmp_path, monkeypatch):
     assert sum(path.stat().st_size > 0 for path in files.folder.iterdir()) == 2
 
 
+def test_null_times_are_dropped_if_asked(spark, tmp_path):
+    ships = table_of([(1, 7, 0, 0.0, "a"), (2, 7, 0, 0.0, "a")])
+    ships = ships.set_column(1, "ts", pa.array([ships["ts"][0], None]))
+    write_batches(tmp_path / "stream", [ships])
+    streaming, ports = read_stream(spark, tmp_path / "stream", ships), spark.createDataFrame(pa.table({"port": [7]}))
+    options = dict(where="l.k = r.port", time=("ts", None))
+    joined = cf.window_join(streaming, ports, engine=cf.Spark(null_times="drop"), **options)
+    run_available(joined, tmp_path)
+    assert results(spark, joined, tmp_path)["id"].to_pylist() == [0]
+    with pytest.raises(StreamingQueryException, match="time column 'ts' of the left input is null"):
+        run_available(cf.window_join(streaming, ports, **options), tmp_path / "again")
+
+
 @pytest.mark.parametrize(
-    ("options", "engine", "said"),
+    ("options", "said"),
     [
-        (dict(how="right"), {}, "how='right' keeps rows of the right side, which is a table"),
-        (dict(how="full"), {}, "never final while the stream goes on"),
-        (dict(ordered=True), {}, "ordered=True of a stream beside a table"),
-        ({}, dict(layout="2x2"), "layout= of a stream beside a table"),
-        ({}, dict(late_rows="late"), "late_rows= of a stream beside a table"),
-        (dict(time=("ts", "ts"), window="1 second"), {}, r"or all static .*time=\('ts', None\)"),
-        (dict(time=(None, "ts")), {}, "time= is missing for the left stream"),
+        (dict(how="right"), "how='right' keeps rows of the right side, which is a table"),
+        (dict(how="full"), "never final while the stream goes on"),
+        (dict(ordered=True), "ordered=True of a stream beside a table"),
+        (dict(time=("ts", "ts"), window="1 second"), r"or all static .*time=\('ts', None\)"),
+        (dict(time=(None, "ts")), "time= is missing for the left stream"),
     ],
 )
-def test_what_is_refused(spark, tmp_path, options, engine, said):
+def test_what_is_refused(spark, tmp_path, options, said):
     streaming = read_stream(spark, tmp_path, SCHEMA.empty_table())
     table = spark.createDataFrame(random_table(1, 3))
     with pytest.raises(cf.CounterflowError, match=said):
-        cf.window_join(
-            streaming, table, engine=cf.Spark(**engine), **{**dict(where="l.k = r.k", time=("ts", None)), **options}
-        )
-
-
-def test_refresh_is_for_a_table_beside_a_stream(spark):
-    table = spark.createDataFrame(random_table(1, 3))
-    for time in ("ts", ("ts", None)):
-        with pytest.raises(cf.CounterflowError, match="refresh= says how often the table beside a stream is read"):
-            cf.window_join(table, table, where="l.k = r.k", time=time, engine=cf.Spark(refresh="1 hour"))
-    with pytest.raises(cf.CounterflowError, match="cannot read the duration 'soon'"):
-        cf.Spark(refresh="soon")
+        cf.window_join(streaming, table, **{**dict(where="l.k = r.k", time=("ts", None)), **options})
 
 
 def test_a_table_that_is_not_there_is_an_error_that_says_so(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -80,6 +81,7 @@ def test_haversine_beside_a_table_equals_the_finite_join(spark, tmp_path):
     found = sorted(results_of(results(spark, joined, tmp_path), "semi"))
     assert len(found) > 50
     assert found == sorted(results_of(cf.window_join(ships, ports, **options), "semi"))
+    assert list(Path(table_files.spark_files()).glob("*.index"))  # built once, for all workers
     static = cf.window_join(spark.createDataFrame(ships), spark.createDataFrame(ports), **options)
     assert found == sorted(results_of(static.toArrow(), "semi"))
 

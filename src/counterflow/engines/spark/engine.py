@@ -61,7 +61,7 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
         again = "once" if engine.refresh is None else f"every {engine.refresh_s:g} s while a stream runs"
         details = {
             "layout": "none: the stream's rows are joined where they are",
-            "table": f"read by window_join, {again}; in memory, with its index, in every worker process",
+            "table": f"read by window_join, {again}; in memory, with its index, on every executor",
             "state": "none",
         }
         return Explanation(spec, engine="Spark, a stream beside a table", details=details)

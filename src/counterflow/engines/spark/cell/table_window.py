@@ -1,13 +1,16 @@
-"""A table as a window that never moves: every worker process builds it once, and all micro-batches search it.
+"""A table as a window that never moves: it is built once on each executor, and searched by all micro-batches.
 
-The file that the rows come from is mapped, so that the workers of a host share its pages; what the predicate needs of
-them and the index over it are each worker's own.
+The rows' file is mapped, and so is, once one worker has built it, what the predicate needs of them and the index over
+that: the workers of an executor have all of it in memory once. Where nothing is compiled, or the index is of another
+kind, each worker builds its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.cell.grid import padded_sides
-from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, rows_of
+from counterflow.engines.spark.cell.side_window import PayloadSegment, SideRows, SideWindow, rows_of
 from counterflow.errors import StateError
 from counterflow.predicate.expression import opposite
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.gather import gather
+from counterflow.windows.shared_window import read_window, write_window
 from counterflow.windows.times import INT64
 from counterflow.windows.vectors import Array
 
 UNUSED_S = 600.0  # a table that was not used for so long is dropped when another one is opened
-SUFFIX = ".arrow"
+SUFFIX, INDEX = ".arrow", ".index"
+SAMPLE = 1 << 10  # rows of the stream that an index is made for
 FILES_KEPT = 2  # the newest one, and the one before for tasks of batches that began before it
 
 
@@ -39,25 +44,50 @@ class TableWindow:
     def __init__(self, spec: JoinSpec, path: Path) -> None:
         side = spec.table_side
         assert side is not None
-        self.spec, self.side = spec, side
-        self.window = SideWindow(spec, side)
-        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-            for number in range(reader.num_record_batches):
-                rows = rows_of(spec, side, pa.Table.from_batches([reader.get_batch(number)]))
-                # All of them have the same time: one number says it.
-                rows = replace(rows, times=np.broadcast_to(INT64.min, len(rows)))
-                self.window.append(rows, by_number=True)
+        self.spec, self.side, self.path = spec, side, path
+        self._window: SideWindow | None = None  # until the first rows come, which tell how to search it
+
+    def _opened(self, rows: SideRows) -> SideWindow:
+        """Return the window: as another worker of this executor has built it, or built here for all of them."""
+        with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
+            parts = [pa.Table.from_batches([reader.get_batch(i)]) for i in range(reader.num_record_batches)]
+        shared = self.path.with_name(f"{self.path.name}{INDEX}")
+        try:
+            with _one_worker_of_all(shared):
+                if not shared.exists():
+                    window = self._built(parts, rows)
+                    all_rows = window.next == sum(map(len, parts))  # those that match nothing are not in the file
+                    if not (all_rows and write_window(window.store, shared)):
+                        return window
+                window = SideWindow(self.spec, self.side)
+                read_window(window.store, shared)
+        except (OSError, ValueError):  # a full disk, for instance
+            return self._built(parts, rows)
+        first = 0
+        for part in parts:
+            window.segments.append(PayloadSegment(first, part, _always(len(part))))
+            first += len(part)
+        return window
+
+    def _built(self, parts: list[pa.Table], rows: SideRows) -> SideWindow:
+        window = SideWindow(self.spec, self.side)
+        for part in parts:
+            stored = rows_of(self.spec, self.side, part)
+            window.append(replace(stored, times=_always(len(stored))), by_number=True)
+        next(window.probe(_anywhere(rows[:SAMPLE])), None)  # large enough, it is compiled now
+        return window
 
     def join(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the results of a stream's rows: none of them depends on any other row of the stream."""
         rows = rows_of(self.spec, opposite(self.side), table)
-        count = len(rows)
-        rows = rows.within(np.zeros(count, np.int64), np.full(count, INT64.max))
-        alone = np.ones(count, bool)
-        for p, numbers in self.window.probe(rows):
+        if self._window is None:
+            self._window = self._opened(rows)
+        rows = _anywhere(rows)
+        alone = np.ones(len(rows), bool)
+        for p, numbers in self._window.probe(rows):
             alone[p] = False
             if self.spec.how not in ("semi", "anti"):
-                order, stored, _ = self.window.payload(numbers)
+                order, stored, _ = self._window.payload(numbers)
                 yield self._results(rows, p[order], stored, None)
         if self.spec.how == "semi":
             yield from self._single(rows, np.flatnonzero(~alone))
@@ -73,6 +103,24 @@ class TableWindow:
         halves = (rows.table, stored), (index, stored_index)
         (left, right), (left_rows, right_rows) = halves if self.side == "right" else (half[::-1] for half in halves)
         return gather(self.spec, left, right, left_rows, right_rows, rows.times[index])
+
+
+def _always(rows: int) -> Array:
+    """Return the times of a table's rows, which are all the same: one number says it."""
+    return np.broadcast_to(INT64.min, rows)
+
+
+def _anywhere(rows: SideRows) -> SideRows:
+    """Return the rows, looking for partners in all of the table."""
+    return rows.within(np.zeros(len(rows), np.int64), np.full(len(rows), INT64.max))
+
+
+@contextmanager
+def _one_worker_of_all(path: Path) -> Iterator[None]:
+    """Let one worker of this executor be here at a time."""
+    with open(path.with_name(f"{path.name}.lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        yield
 
 
 @dataclass
@@ -96,7 +144,8 @@ def table_window(spec: JoinSpec, folder: str, name: str, at_us: int) -> TableWin
             del _opened[other]
         opened = _opened[name] = _Opened(path, TableWindow(spec, path))
         for old in _files(Path(folder), name)[:-FILES_KEPT]:
-            old.unlink(missing_ok=True)  # another worker may have done it
+            for needless in (old, old.with_name(f"{old.name}{INDEX}"), old.with_name(f"{old.name}{INDEX}.lock")):
+                needless.unlink(missing_ok=True)  # another worker may have done it
     opened.used = time.monotonic()
     return opened.window
 

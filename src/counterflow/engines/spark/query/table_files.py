@@ -1,7 +1,7 @@
 """A static DataFrame on its way to the workers: read once, or again every so often, into an Arrow file for all of them.
 
     driver:   table -> rows as blobs -> one Arrow file ── Spark's own way of handing files out ──> every executor
-    worker:   maps the file, and builds its index of it (`cell/table_window.py`)
+    worker:   maps the file, and an index of it (`cell/table_window.py`)
 
 The rows pass the driver partition by partition, so its memory needs no room for the table, but its disk does. A file
 never changes: a later reading is another file. Its name says from when on it counts, and a micro-batch, whose own time
@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ import pyarrow as pa
 from counterflow.engines.spark.cell.table_window import FILES_KEPT, file_name
 from counterflow.engines.spark.session.worker import readable, settle_worker
 from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, from_blob, gathered, to_blob
+from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.store import passing, predicate_columns
 
 BLOB = "payload BINARY"
 LAG_S = 1.0  # a file counts this long after it was handed out, at least
@@ -41,20 +43,30 @@ def spark_files() -> str:
     return SparkFiles.getRootDirectory()
 
 
-@readable
-def counterflow_read_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
-        yield pa.RecordBatch.from_arrays([pa.array([to_blob(table)], pa.binary())], ["payload"])
+def _read(spec: JoinSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that packs the table's rows, without those that can match nothing."""
+    assert spec.table_side is not None
+    side = spec.side(spec.table_side)
+
+    @readable
+    def counterflow_read_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
+            table = table if table.schema == side.schema else table.cast(side.schema)
+            columns = predicate_columns(spec.predicate, side.side, table)
+            able = passing(spec.parts.filters(side.side), side.side, columns, len(table), spec.required[side.side])
+            table = table if able is None else table.take(pa.array(able))
+            yield pa.RecordBatch.from_arrays([pa.array([to_blob(table)], pa.binary())], ["payload"])
+
+    return counterflow_read_table
 
 
 class TableFiles:
     """The files of one table, on the driver. The first one is there when it is made, and counts from the beginning."""
 
-    def __init__(self, frame: Any, schema: pa.Schema) -> None:
-        self.frame, self.schema, self.session = frame, schema, frame.sparkSession
+    def __init__(self, frame: Any, spec: JoinSpec) -> None:
+        self.frame, self.spec, self.session = frame, spec, frame.sparkSession
         self.name = f"counterflow-table-{uuid.uuid4().hex}"
-        self.rows = 0
         self._handing_s = 0.0  # that handing the last file out took
         self.folder = Path(tempfile.mkdtemp(prefix="counterflow-table-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -72,15 +84,12 @@ class TableFiles:
         self._files = self._files[-FILES_KEPT:]
 
     def _written(self) -> Path:
-        path, rows = self.folder / "new", 0
-        blobs = self.frame.mapInArrow(counterflow_read_table, BLOB).toLocalIterator(prefetchPartitions=True)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, self.schema) as writer:
+        assert self.spec.table_side is not None
+        path, schema = self.folder / "new", self.spec.side(self.spec.table_side).schema
+        blobs = self.frame.mapInArrow(_read(self.spec), BLOB).toLocalIterator(prefetchPartitions=True)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for (blob,) in blobs:
-                table = from_blob(bytes(blob))
-                table = table if table.schema == self.schema else table.cast(self.schema)
-                writer.write_table(table, max_chunksize=BLOB_ROWS_MAX)
-                rows += len(table)
-        self.rows = rows
+                writer.write_table(from_blob(bytes(blob)), max_chunksize=BLOB_ROWS_MAX)
         return path
 
     def _hand_out(self, written: Path, from_us: int) -> None:

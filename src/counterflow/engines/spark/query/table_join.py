@@ -1,7 +1,7 @@
 """A stream beside a static table without a time: a stateless join, where the stream's rows are.
 
     stream -> mapInArrow: rows in, results out    (no shuffle, no state)
-                  └ every worker process has the table, with an index (`cell/table_window.py`)
+                  └ every executor has the table, with an index (`cell/table_window.py`)
 
 A row's results depend on the table alone. So nothing waits for the watermark, no row is late, and a restart has nothing
 to restore but the table.
@@ -36,7 +36,7 @@ def join_beside_table(spec: JoinSpec, inputs: Frames, output: StructType, engine
     """Read the table, and return the DataFrame of the stream's results with it."""
     assert spec.table_side is not None
     table, stream = (_union(inputs.frames(side)) for side in (spec.table_side, opposite(spec.table_side)))
-    files = TableFiles(table, spec.side(spec.table_side).schema)
+    files = TableFiles(table, spec)
     if engine.refresh is not None:
         stream = stream.withColumn(NOW, F.current_timestamp())  # the micro-batch's own time, also if it runs again
     joined = stream.mapInArrow(_join(spec, files.name, engine.null_times == "drop", engine.refresh is not None), output)

@@ -17,6 +17,7 @@ from counterflow.engines.spark.query import table_files, table_join
 from inputs import PREDICATES, SCHEMA, table_of
 from oracle import expected
 from oracle import results as results_of
+from sentinels import unique_times
 from streams import read_stream, results, run_available, write_batches
 
 
@@ -63,7 +64,7 @@ def test_a_stream_beside_a_table(spark, tmp_path, side, how, predicate):
 
 
 def test_haversine_beside_a_table_equals_the_finite_join(spark, tmp_path):
-    """Differential test: the stream's pairs are those of the static join and of the join in process."""
+    """Differential test: the stream's results are those of the join of two tables in process."""
     rng = np.random.default_rng(3)
 
     def places(rows, **columns):
@@ -82,8 +83,17 @@ def test_haversine_beside_a_table_equals_the_finite_join(spark, tmp_path):
     assert len(found) > 50
     assert found == sorted(results_of(cf.window_join(ships, ports, **options), "semi"))
     assert list(Path(table_files.spark_files()).glob("*.index"))  # built once, for all workers
-    static = cf.window_join(spark.createDataFrame(ships), spark.createDataFrame(ports), **options)
-    assert found == sorted(results_of(static.toArrow(), "semi"))
+
+
+def test_two_static_inputs(spark):
+    """Oracle test: the static join knows tables without a time, too, and puts results in order."""
+    stream, table = unique_times(6, 30), random_table(7, 20)
+    options = dict(where="l.x = r.x", time=(None, "ts"), how="right", ordered=True)
+    inputs = (table, stream)
+    joined = cf.window_join(*map(spark.createDataFrame, inputs), engine=cf.Spark(layout="1x2"), **options)
+    found = results_of(joined.toArrow(), "right")
+    assert Counter(found) == Counter(expected(*inputs, **options))
+    assert [time for _, _, time in found] == [time for _, _, time in expected(*inputs, **options)]
 
 
 def test_the_pair_time_is_an_event_time(spark, tmp_path):

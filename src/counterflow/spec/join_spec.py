@@ -235,7 +235,10 @@ def _time_column(side: str, schema: pa.Schema, name: str | None, may_be_table: b
             return PAIR_TIME  # a chain of joins
         if may_be_table:
             return None
-        raise TimeError(f"time= is missing for the {side} input: name its time column ({', '.join(schema.names)})")
+        raise TimeError(
+            f"time= is missing for the {side} input: name its time column ({', '.join(schema.names)}); for a table "
+            "that has none, name the other side's alone, as in time=('ts', None)"
+        )
     actual = find_column(dict.fromkeys(schema.names), name)
     if actual is None:
         raise ColumnError(f"no time column '{name}' in the {side} input{did_you_mean(name, schema.names)}")

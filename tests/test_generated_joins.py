@@ -69,6 +69,7 @@ class Generated:
     is_stream: bool
     delay: int | None
     batch_rows: int
+    table: str | None  # the side that is a table without a time
 
     def __str__(self) -> str:
         rows = [[len(table) for table in side] for side in (self.left, self.right)]
@@ -97,7 +98,15 @@ def generated(seed: int) -> Generated:
     if algorithm == "kang" or (algorithm == "auto" and workers > 1):
         workers = None  # all cores, or none but one
     engine = cf.Local(algorithm, workers=workers, batch_rows=chance.choice([1, 3, 16, 1024]))
-    return Generated(*sides, form, options, engine, is_stream, delay, chance.choice([1, 2, 7, 100]))
+    batch_rows = chance.choice([1, 2, 7, 100])
+    table = chance.choice([*[None] * 8, "left", "right"])
+    streaming = sides[0 if table == "right" else 1]
+    if table is not None and any(-(2**63) in rows["t"].to_pylist() for rows in streaming):
+        table = None  # nothing is before that time
+    if table is not None:
+        options["time"] = (None, "t") if table == "left" else ("t", None)
+        options["how"] = chance.choice(["inner", "right"] if table == "left" else ["inner", "left", "semi", "anti"])
+    return Generated(*sides, form, options, engine, is_stream, delay, batch_rows, table)
 
 
 def _table(chance: random.Random, beginning: int, delay: int | None) -> pa.Table:
@@ -153,7 +162,11 @@ def found(join: Generated) -> list[tuple[int | None, int | None, int]]:
         pieces = [t.to_batches(max_chunksize=join.batch_rows) if len(t) else [] for t in tables]
         return [cf.stream(iter(batches), schema=SCHEMA, delay=join.delay) for batches in pieces]
 
-    with cf.window_join(streams(join.left), streams(join.right), engine=join.engine, **join.options) as joined:
+    left, right = (
+        tables if join.table == side else streams(tables)
+        for side, tables in (("left", join.left), ("right", join.right))
+    )
+    with cf.window_join(left, right, engine=join.engine, **join.options) as joined:
         return [row for batch in joined for row in rows_of(batch)]
 
 
@@ -200,5 +213,8 @@ def test_the_campaign_has_everything():
     assert {(j.options["where"], j.options["how"], j.options["ordered"]) for j in joins} == set(
         product(PREDICATES, HOWS, (True, False))
     )
+    assert {(j.table, j.options["how"], j.is_stream, j.options["ordered"]) for j in joins} >= set(
+        product(["right"], ["inner", "left", "semi", "anti"], (True, False), (True, False))
+    ) | set(product(["left"], ["inner", "right"], (True, False), (True, False)))
     times = {t for j in joins for table in (*j.left, *j.right) for t in table["t"].to_pylist()}
     assert min(times) == -(2**63) and max(times) == 2**63 - 1

@@ -265,8 +265,9 @@ class Frame(SimpleNamespace):
 
 
 def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
-    frames = Frames.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
-    options = {**BAND, "window": "3 seconds"}
+    beside_table = kind == "beside a table"
+    frames = Frames.of(Frame("x", kind != "static"), Frame("a", kind == "streaming"))
+    options = {**BAND, "window": "3 seconds", "time": ("ts", None) if beside_table else "ts"}
     spec, layout = plan(frames, options, engine)
     return SimpleNamespace(spec=spec, layout=layout)
 
@@ -274,28 +275,44 @@ def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
 SAMPLE = pa.table({"x": [1, 2, 3]}), pa.table({"a": [1, 2, 3]})
 SPARK: dict[str, dict[str, Any]] = {
     "layout": {
-        kind: Honoured(cf.Spark(layout="5x1"), lambda s: str(s.layout) == "5x1") for kind in ("static", "streaming")
+        **{k: Honoured(cf.Spark(layout="5x1"), lambda s: str(s.layout) == "5x1") for k in ("static", "streaming")},
+        "beside a table": Refused(cf.Spark(layout="5x1"), cf.OptionError, "layout= of a stream beside a table"),
     },
     "rates": {
-        kind: Honoured(cf.Spark(rates=(1, 1000)), lambda s: "left rows copied" in str(s.layout))
-        for kind in ("static", "streaming")
+        **{
+            k: Honoured(cf.Spark(rates=(1, 1000)), lambda s: "left rows copied" in str(s.layout))
+            for k in ("static", "streaming")
+        },
+        "beside a table": Refused(cf.Spark(rates=(1, 9)), cf.OptionError, "rates= of a stream beside a table"),
     },
     "sample": {
-        kind: Honoured(cf.Spark(layout="band:6", sample=SAMPLE), lambda s: "as sampled" in str(s.layout))
-        for kind in ("static", "streaming")
+        **{
+            k: Honoured(cf.Spark(layout="band:6", sample=SAMPLE), lambda s: "as sampled" in str(s.layout))
+            for k in ("static", "streaming")
+        },
+        "beside a table": Refused(cf.Spark(sample=SAMPLE), cf.OptionError, "sample="),
     },
     "late_rows": {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
         "streaming": Elsewhere("engines/spark/test_spark_contract.py::test_late_rows_are_readable"),
+        "beside a table": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= of a stream beside a table"),
     },
     "null_times": {
         "static": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
         "streaming": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
+        "beside a table": Elsewhere("engines/spark/test_spark_tables.py::test_null_times_are_dropped_if_asked"),
+    },
+    "refresh": {
+        **{
+            kind: Refused(cf.Spark(refresh="1 hour"), cf.OptionError, "refresh= says how often the table beside")
+            for kind in ("static", "streaming")
+        },
+        "beside a table": Elsewhere("engines/spark/test_spark_tables.py::test_a_table_that_is_read_again"),
     },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["static", "streaming"])
+@pytest.mark.parametrize("kind", ["static", "streaming", "beside a table"])
 @pytest.mark.parametrize("field", cf.Spark.__dataclass_fields__)
 def test_on_spark(field, kind):
     entry = SPARK[field][kind]
@@ -318,6 +335,8 @@ def test_on_spark(field, kind):
         (dict(rates=(1, float("nan"))), "rows a second"),
         (dict(rates=(1, float("inf"))), "rows a second"),
         (dict(layout="1²x2"), "use 'auto'"),
+        (dict(refresh="0.5 seconds"), "refresh='0.5 seconds': give a duration of a second or more"),
+        (dict(refresh=600), "refresh=600: give a duration"),
         (dict(null_times="ignore"), "null_times='ignore': use 'error' or 'drop'"),
         (dict(layout="hash:" + "9" * 5000), "use 'auto'"),
     ],

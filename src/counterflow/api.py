@@ -110,7 +110,8 @@ def window_join(
         (`cf.left.x`, `cf.band("x", "a", 10)`).
     time
         The time column: one name for both sides, or a pair. A timestamp, or an integer of any unit. An input
-        that is itself the result of a join uses its `pair_time` if nothing is said.
+        that is itself the result of a join uses its `pair_time` if nothing is said. A table may have none,
+        `("ts", None)`: its rows are then before every tuple, and in the window always.
     window
         `"15 minutes"`, a timedelta, an integer (integer time), `cf.rows(1000)`, `cf.window(before=, after=)`,
         a pair `(left_window, right_window)`, or None: unbounded, for finite inputs only.

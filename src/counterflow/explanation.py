@@ -14,8 +14,7 @@ from counterflow.predicate.differences import Inequality
 from counterflow.predicate.expression import Expression, conjuncts_of, sides_of
 from counterflow.predicate.similarity import similarity_of
 from counterflow.predicate.split import Equality
-from counterflow.spec.join_spec import JoinSpec
-from counterflow.spec.window_sizes import Window
+from counterflow.spec.join_spec import JoinSpec, SideSpec
 from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.predicate_source import compile_predicate
 from counterflow.windows.evaluate import calls_python
@@ -72,7 +71,7 @@ class Explanation:
             "conditions": self._conditions(),
             "not_compiled": [str(c) for c in self._left_out],
             "time": {"left": spec.left.time, "right": spec.right.time},
-            "window": {"left": self._window(spec.left.window), "right": self._window(spec.right.window)},
+            "window": {side.side: self._window(side) for side in (spec.left, spec.right)},
             "how": spec.how,
             "ordered": spec.ordered,
             "output": [f"{field.name}: {field.type}" for field in spec.output_schema],
@@ -118,8 +117,11 @@ class Explanation:
             kinds.append("an index for each alternative")
         return ", ".join(dict.fromkeys(kinds)) or "nothing"
 
-    def _window(self, window: Window) -> str:
-        integer = pa.types.is_integer(self.spec.left.schema.field(self.spec.left.time).type)
+    def _window(self, side: SideSpec) -> str:
+        if self.spec.table_side is not None:
+            return "always" if side.is_table else "nothing to a table"
+        window = side.window
+        integer = pa.types.is_integer(self.spec.pair_time_type)
         if window.kind != "duration" or integer:
             return str(window)
         return f"{'<=' if window.closed else '<'} {window.size / 1e6:g} s"
@@ -135,7 +137,8 @@ class Explanation:
             lines.append(f"  {'conditions' if i == 0 else '':<14} {one['condition']}: {said}")
         for side in ("left", "right"):
             found = facts["access_path"][side]
-            lines.append(f"  {side:<14} time {facts['time'][side]}, window {facts['window'][side]}, found by {found}")
+            timed = "a table without a time" if facts["time"][side] is None else f"time {facts['time'][side]}"
+            lines.append(f"  {side:<14} {timed}, window {facts['window'][side]}, found by {found}")
         lines.append(f"  {'engine':<14} {facts['engine']}")
         lines += [f"  {key:<14} {value}" for key, value in self.details.items()]
         lines.append(f"  {'output':<14} {', '.join(facts['output'])}")

@@ -160,8 +160,10 @@ differences = st.sampled_from(
     ]
 )
 sizes = st.sampled_from(
-    ["0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "1e308", "0.1F", "0.333333", "double('NaN')", "double('inf')"]
-    + ["1e16D + 3D - 1e16D", "16777216F + 3F - 16777216F", "1e308D * 10D"]
+    [
+        *("0", "1", "1.5D", "5", "-1", "1e-3", "1e300", "1e308", "0.1F", "0.333333", "double('NaN')", "double('inf')"),
+        *("1e16D + 3D - 1e16D", "16777216F + 3F - 16777216F", "1e308D * 10D"),
+    ]
 )
 one_sided = st.sampled_from(["l.w", "r.w", "r.n", "0.5 * l.w", "abs(r.y)", "r.w + l.w", "l.f", "r.d / 3"])
 

@@ -21,6 +21,7 @@ from counterflow.spec.join_spec import build_spec
 from counterflow.windows import pair_buffers as pairs_module
 from counterflow.windows.compiled import compiled_window as window_module
 from counterflow.windows.compiled.compiled_predicate import CompiledPredicate
+from counterflow.windows.shared_window import read_window, write_window
 from counterflow.windows.store import Batch, WindowStore, predicate_columns
 from effort import examples
 from inputs import PREDICATES, SCHEMA, table_of, tables
@@ -159,6 +160,50 @@ def test_a_full_buffer_is_handed_out_and_filled_again(data, name):
         model = Model(ALL[name], "left", threads=data.draw(st.sampled_from([1, 2])), access=access)
         model.append(data.draw(tables()), list(range(20)))
         model.check(data.draw(tables()), [0] * 20, [30] * 20)
+
+
+SHARED = [
+    "equality",
+    "two bands",
+    "float band",
+    "distance on a sphere",
+    "interval overlap",
+    "hash then band",
+    "filters",
+]
+
+
+@pytest.mark.parametrize("name", SHARED)
+@settings(max_examples=examples(10), deadline=None)
+@given(stored=tables(rows_max=30), probing=tables(rows_max=10), side=st.sampled_from(["left", "right"]))
+def test_a_window_that_another_process_has_written(tmp_path_factory, name, stored, probing, side):
+    path, (low, high) = tmp_path_factory.mktemp("shared") / "window", ([0] * 10, [20] * 10)
+    with searching("kernels"):
+        written, read = (Model(ALL[name], side) for _ in range(2))
+        written.append(stored, list(range(30)))
+        written.check(probing, low, high)
+        assert write_window(written.store, path) == bool(len(stored) and len(probing))
+        if path.exists():
+            read_window(read.store, path)
+            read.rows, read.ids = written.rows, written.ids
+            read.check(probing, low, high)
+            read.append(probing, list(range(30, 40)))  # its own copy changes
+            read.check(stored.slice(0, 10), low, [40] * 10)
+            written.check(probing, low, high)
+
+
+def test_windows_that_are_not_shared(tmp_path):
+    """Texts are objects of a process; a scan needs no index; and half a file is none."""
+    rows = table_of([(0, 1, 1, 1.0, "a"), (0, 2, 2, 2.0, "b")])
+    with searching("kernels"):
+        for name in ("equality of strings", "residual", "OR of two equalities"):
+            model = Model(ALL[name], "left")
+            model.append(rows, [0, 1])
+            model.check(rows, [0, 0], [9, 9])
+            assert not write_window(model.store, tmp_path / "window") and not list(tmp_path.iterdir())
+        (tmp_path / "window").write_bytes(b"\x20" + b"\0" * 30)
+        with pytest.raises(ValueError):
+            read_window(Model(ALL["band"], "left").store, tmp_path / "window")
 
 
 def test_merging_batches_of_any_size(monkeypatch):

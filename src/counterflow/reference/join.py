@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from counterflow.predicate.expression import Side
@@ -19,17 +20,21 @@ SIDE_RANK: dict[Side, int] = {"left": 0, "right": 1}
 
 @dataclass(frozen=True)
 class Tuple:
-    """A row of an input. `source` is the physical stream it came on, `position` its place there."""
+    """A row of an input. `source` is the physical stream it came on, `position` its place there.
+
+    A row of a table without a time has None, and comes before all tuples that have one.
+    """
 
     side: Side
-    time: int
+    time: int | None
     position: int
     row: Row
     source: int = 0
 
     @property
-    def order(self) -> tuple[int, int, int, int]:
-        return (self.time, SIDE_RANK[self.side], self.source, self.position)
+    def order(self) -> tuple[float, int, int, int]:
+        time = -inf if self.time is None else self.time
+        return (time, SIDE_RANK[self.side], self.source, self.position)
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,26 @@ def window_join(spec: JoinSpec, left: list[Tuple], right: list[Tuple]) -> list[R
     results = []
     if spec.how == "semi":
         for tuple_ in left:
-            times = [max(le.time, ri.time) for le, ri in pairs if le is tuple_]
+            times = [_pair_time(le, ri) for le, ri in pairs if le is tuple_]
             if times:
                 results.append(Result(tuple_, None, min(times)))
     elif spec.how != "anti":
-        results += [Result(le, ri, max(le.time, ri.time)) for le, ri in pairs]
+        results += [Result(le, ri, _pair_time(le, ri)) for le, ri in pairs]
     if spec.pads_left:
-        results += [Result(t, None, t.time) for t in left if id(t) not in matched]
+        results += [Result(t, None, _timed(t)) for t in left if id(t) not in matched]
     if spec.pads_right:
-        results += [Result(None, t, t.time) for t in right if id(t) not in matched]
+        results += [Result(None, t, _timed(t)) for t in right if id(t) not in matched]
     return sorted(results, key=lambda r: r.order)
+
+
+def _pair_time(le: Tuple, ri: Tuple) -> int:
+    """Return the later tuple's time; beside a table without a time that is the stream's."""
+    return _timed(max(le, ri, key=lambda t: t.order))
+
+
+def _timed(tuple_: Tuple) -> int:
+    assert tuple_.time is not None, "only a stream's rows are later, or results by themselves"
+    return tuple_.time
 
 
 def _pairs(spec: JoinSpec, left: list[Tuple], right: list[Tuple]) -> Iterator[tuple[Tuple, Tuple]]:
@@ -85,7 +100,7 @@ def _in_window(
     if window.kind == "rows":
         before = sum(t.order < later.order for t in own_side)  # tuples of the earlier one's side
         return rank[id(earlier)] >= before - window.size
-    return _in_duration(window, later.time - earlier.time)
+    return earlier.time is None or _in_duration(window, _timed(later) - earlier.time)
 
 
 def _in_duration(window: Window, distance: int) -> bool:

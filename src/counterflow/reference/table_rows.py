@@ -28,7 +28,7 @@ def reference_pairs(spec: JoinSpec, left: pa.Table, right: pa.Table) -> list[tup
 def tuples_of(spec: JoinSpec, side: SideSpec, table: pa.Table) -> list[Tuple]:
     names = sorted({c.name for c in columns_of(spec.predicate) if c.side == side.side})
     columns = [row_values(table.column(name)) for name in names]
-    times = row_values(table.column(side.time))
+    times = [None] * len(table) if side.time is None else row_values(table.column(side.time))
     rows = zip(*columns, strict=True) if columns else ((),) * len(times)
     return [
         Tuple(side.side, time, position, dict(zip(names, row, strict=True)))

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from counterflow.errors import ColumnError, OptionError, TimeError, WindowError
+from counterflow.errors import ColumnError, OptionError, TimeError, UnsupportedError, WindowError
 from counterflow.predicate.binding import bind
 from counterflow.predicate.columns import find_column
 from counterflow.predicate.expression import Expression, Side, columns_of
@@ -42,14 +42,30 @@ _HOW_ALIASES = {
 class SideSpec:
     """One input: its columns, its time column, how long its tuples live, and its columns' names in the result.
 
-    In a chain of joins the input's own `pair_time` is superseded by the new one: its output name is None.
+    In a chain of joins the input's own `pair_time` is superseded by the new one: its output name is None. A table
+    beside a stream has no time: its rows are before every tuple, and in the window always.
     """
 
     side: Side
     schema: pa.Schema
-    time: str
+    time: str | None
     window: Window
     output_names: tuple[str | None, ...]
+    beside_table: bool = False
+
+    @property
+    def is_table(self) -> bool:
+        return self.time is None
+
+    @property
+    def time_column(self) -> str:
+        """The time column, where the side cannot be a table."""
+        assert self.time is not None, f"the {self.side} side is a table without a time"
+        return self.time
+
+    @property
+    def time_type(self) -> pa.DataType:
+        return self.schema.field(self.time_column).type
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,11 @@ class JoinSpec:
         return self.left if side == "left" else self.right
 
     @property
+    def table_side(self) -> Side | None:
+        """The side that is a table without a time, if one is."""
+        return next((side.side for side in (self.left, self.right) if side.is_table), None)
+
+    @property
     def pads_left(self) -> bool:
         """Whether an unmatched left tuple is a result."""
         return self.how in ("left", "full", "anti")
@@ -100,7 +121,8 @@ class JoinSpec:
     @property
     def pair_time_type(self) -> pa.DataType:
         """The time columns' own type if they share it, otherwise the type that holds both."""
-        left, right = (s.schema.field(s.time).type for s in (self.left, self.right))
+        timed = [side.time_type for side in (self.left, self.right) if not side.is_table]
+        left, right = timed[0], timed[-1]
         if left == right:
             return left
         if pa.types.is_integer(left):
@@ -142,9 +164,14 @@ def build_spec(
     for side, schema in (("left", left), ("right", right)):
         _check_unique(side, schema)
     left_time, right_time = _time_columns(time, left, right)
-    integer_time = pa.types.is_integer(left.field(left_time).type)
-    left_window, right_window = windows.resolve(window, integer_time=integer_time)
-    if streaming:
+    some_time = left.field(left_time) if left_time is not None else right.field(right_time)
+    left_window, right_window = windows.resolve(window, integer_time=pa.types.is_integer(some_time.type))
+    if left_time is None or right_time is None:
+        _check_keeps_stream(checked_how, "left" if left_time is None else "right")
+        # The table comes first, so nothing ever looks back for a row of the stream.
+        left_window = windows.UNBOUNDED if left_time is None else windows.AT_ONCE
+        right_window = windows.UNBOUNDED if right_time is None else windows.AT_ONCE
+    elif streaming:
         _check_bounded(left_window, right_window)
     predicate = bind(where, _types(left), _types(right), zone)
     left_names = _superseded("left", left.names, left_time)
@@ -156,8 +183,8 @@ def build_spec(
     return JoinSpec(
         where=str(where),
         predicate=predicate,
-        left=SideSpec("left", left, left_time, left_window, tuple(left_names)),
-        right=SideSpec("right", right, right_time, right_window, tuple(right_names)),
+        left=SideSpec("left", left, left_time, left_window, tuple(left_names), right_time is None),
+        right=SideSpec("right", right, right_time, right_window, tuple(right_names), left_time is None),
         how=checked_how,
         ordered=ordered,
     )
@@ -182,11 +209,16 @@ def _types(schema: pa.Schema) -> dict[str, Any]:
     return {field.name: from_arrow(field.type) for field in schema}
 
 
-def _time_columns(time: Any, left: pa.Schema, right: pa.Schema) -> tuple[str, str]:
+def _time_columns(time: Any, left: pa.Schema, right: pa.Schema) -> tuple[str | None, str | None]:
+    """Return the time columns of both sides; None for a table without a time, which a pair says."""
     names = (time, time) if time is None or isinstance(time, str) else time
     if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(n, str | None) for n in names):
         raise TimeError(f"time={time!r}: give one column name, or a pair (left_column, right_column)")
-    left_name, right_name = _time_column("left", left, names[0]), _time_column("right", right, names[1])
+    may_be_table = any(name is not None for name in names)
+    left_name = _time_column("left", left, names[0], may_be_table)
+    right_name = _time_column("right", right, names[1], may_be_table)
+    if left_name is None or right_name is None:
+        return left_name, right_name
     a, b = left.field(left_name).type, right.field(right_name).type
     mixed = pa.types.is_integer(a) != pa.types.is_integer(b)
     if mixed or (pa.types.is_timestamp(a) and (a.tz is None) != (b.tz is None)):
@@ -197,11 +229,16 @@ def _time_columns(time: Any, left: pa.Schema, right: pa.Schema) -> tuple[str, st
     return left_name, right_name
 
 
-def _time_column(side: str, schema: pa.Schema, name: str | None) -> str:
+def _time_column(side: str, schema: pa.Schema, name: str | None, may_be_table: bool) -> str | None:
     if name is None:
-        if PAIR_TIME not in schema.names:
-            raise TimeError(f"time= is missing for the {side} input: name its time column ({', '.join(schema.names)})")
-        return PAIR_TIME  # a chain of joins
+        if PAIR_TIME in schema.names:
+            return PAIR_TIME  # a chain of joins
+        if may_be_table:
+            return None
+        raise TimeError(
+            f"time= is missing for the {side} input: name its time column ({', '.join(schema.names)}); for a table "
+            "that has none, name the other side's alone, as in time=('ts', None)"
+        )
     actual = find_column(dict.fromkeys(schema.names), name)
     if actual is None:
         raise ColumnError(f"no time column '{name}' in the {side} input{did_you_mean(name, schema.names)}")
@@ -213,6 +250,17 @@ def _time_column(side: str, schema: pa.Schema, name: str | None) -> str:
     return actual
 
 
+def _check_keeps_stream(how: How, table: Side) -> None:
+    """Refuse results that are rows of the table alone: when could they be emitted?"""
+    keeping = ("inner", "left", "semi", "anti") if table == "right" else ("inner", "right")
+    if how not in keeping:
+        raise UnsupportedError(
+            f"how={how!r} keeps rows of the {table} side, which is a table without a time: they have no pair_time, and "
+            "whether one of them stays unmatched is never final while the stream goes on. Use "
+            f"how={' or '.join(map(repr, keeping))}, or give the table's rows a time"
+        )
+
+
 def _check_bounded(left: Window, right: Window) -> None:
     for side, window in (("left", left), ("right", right)):
         if window.kind == "unbounded":
@@ -222,12 +270,12 @@ def _check_bounded(left: Window, right: Window) -> None:
             )
 
 
-def _superseded(side: str, names: list[str], time: str) -> list[str | None]:
+def _superseded(side: str, names: list[str], time: str | None) -> list[str | None]:
     """Return the names with None for `pair_time`: in a chain of joins the result's own takes its place.
 
     Raises a ColumnError if the input's `pair_time` is not its time column.
     """
-    if time.lower() != PAIR_TIME and PAIR_TIME in (name.lower() for name in names):
+    if (time is None or time.lower() != PAIR_TIME) and PAIR_TIME in (name.lower() for name in names):
         raise ColumnError(
             f"the {side} input has a column '{PAIR_TIME}', which clashes with the result's own: rename it, or use it "
             f"as the time column (time='{PAIR_TIME}')"

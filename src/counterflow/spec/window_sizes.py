@@ -88,6 +88,7 @@ class Window:
 
 
 UNBOUNDED = Window("unbounded")
+AT_ONCE = Window("duration")  # only what comes at the same time
 
 
 def resolve(given: Any, *, integer_time: bool) -> tuple[Window, Window]:

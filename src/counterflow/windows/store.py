@@ -155,6 +155,17 @@ class WindowStore:
         return self._compiled if isinstance(self._compiled, CompiledWindow) else None
 
     @property
+    def nulls(self) -> bool:
+        """Whether a row with a NULL was seen, on either side."""
+        return self._nulls
+
+    def adopt(self, nulls: bool) -> CompiledWindow | CompiledAlternatives:
+        """Return a compiled window over the ring as it is; whoever calls this has its index."""
+        self._nulls, self._rows_are_coordinates = nulls, "row" not in self.ring.columns
+        self._compiled = self._new_window()
+        return self._compiled
+
+    @property
     def takes_few(self) -> bool:
         """Whether `few_rows` may work on it: what it calls is compiled, and a row's number is known by its place."""
         window, ring = self.one_window, self.ring

@@ -19,7 +19,12 @@ INT64 = np.iinfo(np.int64)
 
 
 def time_values(side: SideSpec, table: pa.Table | pa.RecordBatch) -> Array:
-    """Return the times of a table's rows. A null is an error: such a row would be in no window, or in every one."""
+    """Return the times of a table's rows. A null is an error: such a row would be in no window, or in every one.
+
+    The rows of a table without a time are before all others.
+    """
+    if side.time is None:
+        return np.full(table.num_rows, INT64.min)
     column = table.column(side.time)
     if column.null_count:
         row = int(pc.index(column.is_null(), True).as_py())
@@ -30,12 +35,23 @@ def time_values(side: SideSpec, table: pa.Table | pa.RecordBatch) -> Array:
     try:
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz))
-        return column.cast(pa.int64()).to_numpy()
+        times = column.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise TimeError(
             f"time column '{side.time}' of the {side.side} input ({column.type}) does not fit: times are 64-bit "
             f"integers or timestamps in whole microseconds; round or convert it first ({error})"
         ) from error
+    check_after_table(side, times)
+    return times
+
+
+def check_after_table(side: SideSpec, times: Array) -> None:
+    """Raise an error for a time before which there is none: the rows of a table beside the stream have that place."""
+    if side.beside_table and len(times) and int(times.min()) == INT64.min:
+        raise TimeError(
+            f"time column '{side.time}' of the {side.side} input has the least 64-bit integer, and nothing is before "
+            "it: but the rows of a table without a time come before every row of the stream. Shift the times by one"
+        )
 
 
 def horizon_of(window: Window, times: Any, arrived: Any, first_from: Callable[[Any], Any]) -> Any:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
-from counterflow.engines.spark.cell.cell import BEGIN, END, NewRows, sorted_results
+from counterflow.engines.spark.cell.cell import BEGIN, END, NewRows
+from counterflow.engines.spark.cell.result_order import merged_results
 from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
 from counterflow.engines.spark.cell.row_window_cell import new_cell
 from counterflow.engines.spark.options import Spark
@@ -58,8 +59,8 @@ class Run:
             new = [(s, with_order(t)) for s, t in new]
         found = list(self.cell.step([NewRows(s, t) for s, t in new], self.watermark, watermark))
         if found:
-            table = pa.concat_tables(found)
-            self.out += results(sorted_results(table) if self.spec.ordered else table, self.how)
+            table = merged_results(found) if self.spec.ordered else pa.concat_tables(found)
+            self.out += results(table, self.how)
         needless = self.cell.forget(watermark)
         self.chunks = [(s, t) for s, t in [*self.chunks, *new] if times_of(t).max() > needless[s]]
         self.watermark = watermark

@@ -67,6 +67,7 @@ def test_connect(tmp_path, connect_port):
         assert found["metrics"]["rows_left"] == len(left) and found["metrics"]["late_left"] == 0
         assert found["metrics"]["pairs"] == len(found["streaming"])
         assert sum(cell["state_rows_left"] for cell in found["metrics"]["cells"]) == found["metrics"]["state_rows_left"]
+    assert (tmp_path / "beside_table").read_text().startswith("a stream beside a table, on Spark Connect")
 
 
 def run(folder: Path, joins: int) -> None:
@@ -98,6 +99,10 @@ def run(folder: Path, joins: int) -> None:
             }
         )
     (folder / "found").write_text(json.dumps(report))
+    try:
+        cf.window_join(frames[0], tables[1], where="l.x = r.x", time=("ts", None))
+    except cf.CounterflowError as error:
+        (folder / "beside_table").write_text(str(error))
     spark.stop()
 
 

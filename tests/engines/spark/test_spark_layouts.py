@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 import counterflow as cf
 from cells import FakeHandle
-from counterflow.engines.spark.cell.cell import sorted_results
+from counterflow.engines.spark.cell.result_order import merged_results
 from counterflow.engines.spark.cell.row_order import TIE, has_row_windows
 from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.cell_operator import CounterflowCell
@@ -72,8 +72,8 @@ class Query:
                 hosts.HOST.clear()
             found += self._attempt(cell, handle, rows)
         if found:
-            table = pa.concat_tables(found)
-            self.out += results(sorted_results(table) if self.spec.ordered else table, self.spec.how)
+            table = merged_results(found) if self.spec.ordered else pa.concat_tables(found)
+            self.out += results(table, self.spec.how)
 
     def _messages(self, sides: dict[str, pa.Table]) -> dict[int, list[tuple]]:
         found: dict[int, list[tuple]] = {}

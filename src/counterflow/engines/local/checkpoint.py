@@ -86,10 +86,11 @@ def identity_of(spec: JoinSpec, sources: Sequence[Source]) -> dict[str, str]:
     """Return what must be the same when a join goes on, by name."""
     found = {"where": " ".join(spec.where.split()), "how": spec.how}
     for side in (spec.left, spec.right):
-        time, own = side.schema.field(side.time).type, [s for s in sources if s.side == side.side]
+        time = pa.int64() if side.is_table else side.time_type
+        own = [s for s in sources if s.side == side.side]
         found |= {
             f"{side.side} columns": ", ".join(f"{field.name} {field.type}" for field in side.schema),
-            f"{side.side} time": side.time,
+            f"{side.side} time": side.time or "none, as a table",
             f"{side.side} window": str(side.window),
             f"{side.side} names in the result": ", ".join(str(name) for name in side.output_names),
             f"{side.side} delays": ", ".join(str(delay_ticks(s.delay, time, s.label)) for s in own),

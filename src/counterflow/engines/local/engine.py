@@ -62,7 +62,11 @@ def _check_options(options: dict[str, Any]) -> None:
     window = options["window"]
     sizes = (window.left, window.right) if isinstance(window, WindowPair) else window
     sizes = sizes if isinstance(sizes, tuple | list) else (sizes, sizes)
-    bounds = tuple(None if size is None else rows(1) for size in sizes) if len(sizes) == 2 else window
+    # A side may be a table, which its columns tell: then no window is needed.
+    beside_table = isinstance(options["time"], tuple | list) and None in options["time"]
+    bounds = window
+    if len(sizes) == 2:
+        bounds = tuple(None if size is None and not beside_table else rows(1) for size in sizes)
     some = pa.schema({"t": pa.int64()})
     build_spec(some, some, streaming=True, **{**options, "where": "true", "time": "t", "window": bounds})
 

@@ -28,7 +28,7 @@ from counterflow.engines.local.pieces import Piece, merge_pieces
 from counterflow.errors import TimeError
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec, SideSpec
-from counterflow.windows.times import INT64, is_plain_time, saturating_subtract, time_values
+from counterflow.windows.times import INT64, check_after_table, is_plain_time, saturating_subtract, time_values
 from counterflow.windows.vectors import Array
 
 BEGINNING, END = int(INT64.min), int(INT64.max)
@@ -239,9 +239,9 @@ class SourceProgress:
 
     def __init__(self, source: Source, side: SideSpec, rank: int) -> None:
         self.source, self.side, self.rank = source, side, rank
-        self.time_type = side.schema.field(side.time).type
-        self._column = side.schema.get_field_index(side.time)
-        self._plain = is_plain_time(self.time_type)
+        self.time_type: pa.DataType = pa.int64() if side.is_table else side.time_type
+        self._column = -1 if side.time is None else side.schema.get_field_index(side.time)
+        self._plain = not side.is_table and is_plain_time(self.time_type)
         delay = delay_ticks(source.delay, self.time_type, source.label)
         self.in_order = delay is None and not source.by_punctuation
         # The distance from the newest row's time to the frontier; None if only watermarks move it.
@@ -271,6 +271,8 @@ class SourceProgress:
 
     def times(self, batch: pa.RecordBatch) -> Array:
         """Return the times of a batch's rows; a null is an error that names the source."""
+        if self.side.is_table:
+            return time_values(self.side, batch)
         column = batch.column(self._column)
         if column.null_count:
             row = self.rows + int(pc.index(column.is_null(), True).as_py())
@@ -279,6 +281,7 @@ class SourceProgress:
                 "before the join"
             )
         if (plain := self._plain_times(column)) is not None:
+            check_after_table(self.side, plain)
             return plain
         try:
             return time_values(self.side, batch)

@@ -35,7 +35,7 @@ class ShortWay:
         self._spec, self._sources, self._stamping, self._core = spec, merging.sources, stamping, core
         sides = spec.left, spec.right
         reach = [(before or 0, after or 0) for before, after in (time_reach(spec, side) for side in SIDES)]
-        self._few = FewRows(core.join, [side.schema for side in sides], [side.time for side in sides], reach)
+        self._few = FewRows(core.join, [side.schema for side in sides], [side.time_column for side in sides], reach)
         self._keeps = False  # whether records are written, and results read, by compiled code
         self._results: Results | None = None
 

@@ -25,8 +25,7 @@ from counterflow.engines.local.choosing import ChoosingCore, core_of_streams
 from counterflow.engines.local.core import SIDES, Core, Found, SequentialCore, auto_reason, make_core
 from counterflow.engines.local.driver import Driver, Handed, Inbox, Snapshot
 from counterflow.engines.local.input.intake import Entrance, Intake
-from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, TableSource, open_added
-from counterflow.engines.local.input.streams import delay_ticks
+from counterflow.engines.local.input.sources import PushedSource, SideSchema, Source, open_added
 from counterflow.engines.local.input.watermarks import Punctuation, time_of
 from counterflow.engines.local.join_threads import JoinThreads
 from counterflow.engines.local.matrix import lay_out
@@ -123,10 +122,7 @@ class StreamJoin:
     def _settle(self) -> None:
         spec = self.plan(self.columns[0].schema, self.columns[1].schema)
         for source in self.sources:
-            side = spec.side(source.side)
-            delay_ticks(source.delay, side.schema.field(side.time).type, source.label)
-            if isinstance(source, TableSource):
-                source.order_by = side
+            source.take_side(spec.side(source.side))
         if self.folder is not None:
             self.folder.check(identity_of(spec, self.sources))
         self.spec = spec
@@ -181,7 +177,7 @@ class StreamJoin:
             number = 1 + sum(source.side == side for source in self.sources)
             columns = self.columns[SIDES.index(side)]
             source = open_added(stream, side, number, columns)
-            delay_ticks(source.delay, self.spec.side(side).schema.field(self.spec.side(side).time).type, source.label)
+            source.take_side(self.spec.side(side))
             rank = self.intake.add(source) if self.driver is None else self.driver.add_source(source)
             if rank is None:
                 raise InputError(

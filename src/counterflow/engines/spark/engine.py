@@ -4,7 +4,8 @@
                   ├ union -> by cell -> cell operator ─┤
     right -> pack ┘        (state: chunks)             └ observe -> query_metrics
 
-Static DataFrames take the same way without state.
+Static DataFrames take the same way without state. A stream beside a table without a time needs none of this
+(`query/table_join.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from counterflow.engines.spark.query.layout import Layout, possible_layouts
 from counterflow.engines.spark.query.metrics import OBSERVATION, observed_metrics
 from counterflow.engines.spark.query.planning import output_type, plan, prepare_session
 from counterflow.engines.spark.query.static_join import join_static
+from counterflow.engines.spark.query.table_join import join_beside_table
 from counterflow.engines.spark.query.unpacking import unpacked
 from counterflow.errors import UnsupportedError
 from counterflow.explanation import Explanation
@@ -33,6 +35,8 @@ def join_dataframes(left: Any, right: Any, options: dict[str, Any], engine: Spar
     inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
     output = output_type(spec, inputs)
+    if layout is None:
+        return join_beside_table(spec, inputs, output, engine)
     packed = inputs.packed(spec, layout, engine.null_times == "drop")
     if not inputs.streaming:
         # A stated number of partitions: Spark would merge them by their bytes, but a cell's work is not its bytes.
@@ -55,6 +59,14 @@ def explain_dataframes(left: Any, right: Any, options: dict[str, Any], engine: S
     """Return how the join would be laid out, and what it would keep."""
     inputs = Frames.of(left, right)
     spec, layout = plan(inputs, options, engine)
+    if layout is None:
+        again = "once" if engine.refresh is None else f"every {engine.refresh_s:g} s while a stream runs"
+        details = {
+            "layout": "none: the stream's rows are joined where they are",
+            "table": f"read by window_join, {again}; in memory, with its index, on every executor",
+            "state": "none",
+        }
+        return Explanation(spec, engine="Spark, a stream beside a table", details=details)
     left_copies, right_copies = _rounded(layout)
     copies = f"a left row goes to {left_copies} of them, a right row to {right_copies}"
     details = {"layout": f"{layout} ({layout.cells} cells; {copies})", "because": layout.reason}

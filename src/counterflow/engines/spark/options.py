@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from counterflow.errors import OptionError
-from counterflow.predicate.durations import shown
+from counterflow.predicate.durations import duration_us, shown
 
 CELLS_MAX = 4096
 LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash|band)(?::([1-9][0-9]{0,3}))?"
@@ -27,7 +28,8 @@ class Spark:
     and the right stream, for 'auto' and 'band'. `sample`: tables or static DataFrames of some left and some right rows,
     for 'band': where their values crowd, more cells share them.
     `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
-    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
+    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted). `refresh`: how
+    often the table beside a stream is read again, as '10 minutes'; it is read once if nothing is said.
 
     >>> import counterflow as cf
     >>> engine = cf.Spark(layout="2x3", null_times="drop")  # for cf.window_join(..., engine=engine)
@@ -41,6 +43,7 @@ class Spark:
     sample: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
     late_rows: str | None = None
     null_times: str = "error"
+    refresh: str | dt.timedelta | None = None
 
     def __post_init__(self) -> None:
         kind, _ = parse_layout(self.layout)
@@ -69,6 +72,13 @@ class Spark:
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
         if self.null_times not in ("error", "drop"):
             raise OptionError(f"null_times={self.null_times!r}: use 'error' or 'drop'")
+        if self.refresh is not None and not (isinstance(self.refresh, str | dt.timedelta) and self.refresh_s >= 1):
+            raise OptionError(f"refresh={self.refresh!r}: give a duration of a second or more, such as '10 minutes'")
+
+    @property
+    def refresh_s(self) -> float:
+        """The seconds from one reading of the table to the next; infinity if it is read once."""
+        return inf if self.refresh is None else duration_us(self.refresh) / 1e6
 
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:

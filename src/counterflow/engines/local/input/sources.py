@@ -18,10 +18,10 @@ import pyarrow as pa
 from counterflow.engines.local.input.dict_rows import REFUSALS, DictRows
 from counterflow.engines.local.input.files import file_batches, file_schema
 from counterflow.engines.local.input.pushed import PushedStream
-from counterflow.engines.local.input.streams import Stream, is_path
+from counterflow.engines.local.input.streams import Stream, delay_ticks, is_path
 from counterflow.engines.local.input.tables import as_table, plain_schema, to_arrow
 from counterflow.engines.local.input.watermarks import Punctuation, Watermark
-from counterflow.errors import ColumnError, InputError, UnsupportedError
+from counterflow.errors import ColumnError, InputError, TimeError, UnsupportedError
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import SideSpec
 from counterflow.windows.times import time_values
@@ -104,6 +104,15 @@ class Source:
         if _is_joined(self._data):
             self._data.stop()
         self._interrupt()
+
+    def take_side(self, side: SideSpec) -> None:
+        """Hear of the side that it is a part of; raise an error if it cannot be."""
+        if side.is_table:
+            raise TimeError(
+                f"time= is missing for {self.label}: only a table can be without one. Name the stream's time column, "
+                "or give the table itself instead of cf.stream(...)"
+            )
+        delay_ticks(self.delay, side.time_type, self.label)
 
     def check_columns(self, given: pa.Schema | None) -> None:
         """Raise an error if its columns, where they are known before the first batch, do not fit those of its side."""
@@ -249,6 +258,9 @@ class TableSource(Source):
         super().__init__(Stream([table]), side, label, columns, position)
         self.table = table
         self.order_by: SideSpec | None = None  # set before it is read
+
+    def take_side(self, side: SideSpec) -> None:
+        self.order_by = side
 
     def items(self, stopped: Stopped) -> Generator[Item, None, None]:
         assert self.order_by is not None

@@ -49,8 +49,8 @@ class KeptRows:
         self._place_of = Sliding() if self.padded and left_out else None  # by number
         wanted = [out is not None and (side == "left" or spec.has_right_columns) for out in own.output_names]
         self._columns = [_column(i, field.type) for i, field in enumerate(own.schema) if wanted[i]]
-        time = own.schema.get_field_index(own.time)
-        plain = is_plain_time(own.schema.field(time).type)
+        time = -1 if own.time is None else own.schema.get_field_index(own.time)
+        plain = not own.is_table and is_plain_time(own.time_type)
         # A column that lies there as times do here is not written twice.
         self.time_field = f"value {time}" if plain and wanted[time] else "time"
         self._time_index = time

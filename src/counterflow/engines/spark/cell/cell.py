@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.engines.spark.cell.grid import Grid, padded_sides
-from counterflow.engines.spark.cell.row_order import HOME, RESERVED, SOURCE, TIE
+from counterflow.engines.spark.cell.result_order import Half, sorted_results, with_order
+from counterflow.engines.spark.cell.row_order import HOME
 from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, clipped, rows_of
 from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
@@ -31,20 +32,6 @@ from counterflow.windows.vectors import Array
 # Ends of time, and a reach without bound: far enough outside 64 bits that sums of them stay apart.
 BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66
 
-# The columns that put results in order, after `pair_time`; an unmatched row has no earlier one and comes first.
-ORDER = tuple(
-    f"{RESERVED}{name}"
-    for name in (
-        "later_time",
-        "later_side",
-        "later_source",
-        "later_tie",
-        "earlier_time",
-        "earlier_source",
-        "earlier_tie",
-    )
-)
-
 
 @dataclass(frozen=True)
 class NewRows:
@@ -53,15 +40,6 @@ class NewRows:
     side: Side
     table: pa.Table
     stored: bool = True
-
-
-@dataclass(frozen=True)
-class Half:
-    """One side of some results: the rows of a table, or those at `index`."""
-
-    table: pa.Table
-    times: Array
-    index: Array | None = None
 
 
 class Cell:
@@ -95,7 +73,17 @@ class Cell:
                 self.window(side).append(rows_of(self.spec, side, pa.concat_tables(stored)))
 
     def step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
-        """Yield the results that are due when these rows come and the watermark moves on from `before`."""
+        """Yield the results that are due when these rows come and the watermark moves on from `before`.
+
+        Those of an ordered join are one table, in order.
+        """
+        results = self._step(new, before, watermark)
+        if not self.spec.ordered:
+            yield from results
+        elif found := list(results):
+            yield sorted_results(pa.concat_tables(found))
+
+    def _step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
         yield from self._admit(new, watermark)
         if self.spec.how == "semi":
             yield from self._first_pairs(self.emitted(before), self.emitted(watermark))
@@ -233,35 +221,4 @@ class Cell:
             missing if right is None else right.index,
             pair_time,
         )
-        return _with_order(table, left, right) if self.spec.ordered else table
-
-
-def _with_order(table: pa.Table, left: Half | None, right: Half | None) -> pa.Table:
-    """Return the results with the columns that put them in order."""
-
-    def order_of(half: Half) -> tuple[Array, Array, Array]:
-        columns = [half.table.column(name).to_numpy() for name in (SOURCE, TIE)]
-        return half.times, *(c if half.index is None else c[half.index] for c in columns)
-
-    n = len(table)
-    if left is not None and right is not None:
-        a, b = order_of(left), order_of(right)
-        right_later = b[0] >= a[0]
-        later = [np.where(right_later, y, x) for x, y in zip(a, b, strict=True)]
-        earlier = [np.where(right_later, x, y) for x, y in zip(a, b, strict=True)]
-    else:
-        half = left or right
-        assert half is not None
-        right_later = np.full(n, left is None)
-        later, earlier = list(order_of(half)), [np.full(n, INT64.min), np.zeros(n, np.int64), np.zeros(n, np.int64)]
-    values = [later[0], right_later.astype(np.int64), *later[1:], *earlier]
-    for name, column in zip(ORDER, values, strict=True):
-        table = table.append_column(name, pa.array(column))
-    return table
-
-
-def sorted_results(table: pa.Table) -> pa.Table:
-    """Return the results ascending by (pair_time, later tuple, earlier tuple), without the columns that say so."""
-    keys = [table.column(name).to_numpy() for name in reversed(ORDER)]
-    times = table.column("pair_time").cast(pa.int64()).to_numpy()
-    return table.take(pa.array(np.lexsort((*keys, times)))).drop_columns(list(ORDER))
+        return with_order(table, left, right) if self.spec.ordered else table

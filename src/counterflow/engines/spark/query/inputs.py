@@ -48,7 +48,10 @@ class Frames:
 
     @property
     def streaming(self) -> bool:
-        return bool(self.left[0].isStreaming)
+        return any(self.streams(side) for side in SIDES)
+
+    def streams(self, side: Side) -> bool:
+        return bool(self.frames(side)[0].isStreaming)
 
     def frames(self, side: Side) -> list[Any]:
         return self.left if side == "left" else self.right

@@ -36,7 +36,9 @@ def query_metrics(query: Any) -> dict[str, Any]:
         if observed is not None and observed.get("total_pairs") is not None:
             return _summary(progress, observed, reports)
     if any(_rows_in(progress) for progress in reports):
-        raise InputError("this query has no Counterflow join in it: its progress has no 'counterflow' metrics")
+        raise InputError(
+            "this query has no Counterflow join of two streams in it: its progress has no 'counterflow' metrics"
+        )
     return {name: 0 for name in Totals.__dataclass_fields__} | {"batch_id": None}  # nothing has come yet
 
 

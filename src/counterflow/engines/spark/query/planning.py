@@ -17,24 +17,17 @@ from counterflow.engines.spark.options import CELLS_MAX, CHANGELOG, PROVIDER, RO
 from counterflow.engines.spark.query.inputs import SESSION_ZONE, Frames, arrow_schema
 from counterflow.engines.spark.query.layout import Layout, choose_layout
 from counterflow.errors import ColumnError, InputError, OptionError, TimeError, UnsupportedError
-from counterflow.predicate.expression import SIDES, columns_of
+from counterflow.predicate.expression import SIDES, Side, columns_of, opposite
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
 
 
-def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout]:
-    """Return the join's spec and layout. Raises a `CounterflowError` for whatever Spark could not run."""
-    kinds = {side: {frame.isStreaming for frame in inputs.frames(side)} for side in SIDES}
-    if len(kinds["left"] | kinds["right"]) > 1:
-        said = {
-            side: "streams and static ones" if len(k) > 1 else "a stream" if k == {True} else "static"
-            for side, k in kinds.items()
-        }
-        raise InputError(
-            f"the left input is {said['left']} and the right one {said['right']}: make all of them streams "
-            "(spark.readStream) or all static (spark.read)"
-        )
+def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSpec, Layout | None]:
+    """Return the join's spec and layout; a stream beside a table without a time has none.
+
+    Raises a `CounterflowError` for whatever Spark could not run.
+    """
     schemas = [arrow_schema(inputs.frames(side)[0]) for side in SIDES]
     for side, schema in zip(SIDES, schemas, strict=True):
         for name in schema.names:
@@ -42,7 +35,16 @@ def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSp
                 raise ColumnError(f"column '{name}' of the {side} input starts with '{RESERVED}': rename it")
     zone = inputs.session.conf.get(SESSION_ZONE)
     spec = build_spec(*schemas, streaming=inputs.streaming, zone=zone, **options)
+    _check_kinds(inputs, spec.table_side)
     _check_collations(spec, inputs)
+    if spec.table_side is not None and inputs.streaming:
+        _check_beside_table(spec, engine, inputs.session)
+        return spec, None
+    if engine.refresh is not None:
+        raise OptionError(
+            "refresh= says how often the table beside a stream is read: it needs one side that is a stream, and a "
+            "static one without a time, as in time=('ts', None)"
+        )
     if inputs.streaming:
         for side_spec in (spec.left, spec.right):
             for frame in inputs.frames(side_spec.side):
@@ -50,6 +52,49 @@ def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSp
     elif engine.late_rows is not None:
         raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
     return spec, choose_layout(spec, engine, _cores(inputs.session))
+
+
+def _check_kinds(inputs: Frames, table: Side | None) -> None:
+    """Refuse streams and static DataFrames together, unless the static side is a table without a time."""
+    kinds = {side: {frame.isStreaming for frame in inputs.frames(side)} for side in SIDES}
+    said = {
+        side: "streams and static ones" if len(k) > 1 else "a stream" if k == {True} else "static"
+        for side, k in kinds.items()
+    }
+    if table is not None and kinds[table] == {True}:
+        raise TimeError(
+            f"time= is missing for the {table} stream: only a static table can be without one. Name the stream's time "
+            "column"
+        )
+    mixed = len(kinds["left"] | kinds["right"]) > 1
+    if mixed and (table is None or len(kinds[table]) > 1 or len(kinds[opposite(table)]) > 1):
+        raise InputError(
+            f"the left input is {said['left']} and the right one {said['right']}: make all of them streams "
+            "(spark.readStream) or all static (spark.read); a static side whose rows have no time, and are always in "
+            "the window, is time=('ts', None) or (None, 'ts')"
+        )
+
+
+def _check_beside_table(spec: JoinSpec, engine: Spark, session: Any) -> None:
+    """Refuse what a stateless join cannot give, and options without an effect on it."""
+    if not hasattr(session, "sparkContext"):
+        raise UnsupportedError(
+            "a stream beside a table, on Spark Connect: there the workers of a streaming query are not given the files "
+            "of its session, which is how the table gets to them. Use a classic session"
+        )
+    if spec.ordered:
+        raise UnsupportedError(
+            "ordered=True of a stream beside a table: a row's pairs come in its own micro-batch, whatever the "
+            "watermark, so that rows that come out of order would have to wait in a state. Sort in foreachBatch, or "
+            "leave ordered out"
+        )
+    given = {"layout": engine.layout != "auto", **{n: getattr(engine, n) for n in ("rates", "sample", "late_rows")}}
+    said = [f"{name}=" for name, value in given.items() if value]
+    if said:
+        raise OptionError(
+            f"{' and '.join(said)} of a stream beside a table: its rows are joined where they "
+            "are, and none of them is late; leave it out"
+        )
 
 
 def _check_collations(spec: JoinSpec, inputs: Frames) -> None:
@@ -124,10 +169,12 @@ def output_type(spec: JoinSpec, inputs: Frames) -> StructType:
                 if name is not None:
                     metadata = {k: v for k, v in (field.metadata or {}).items() if k != WATERMARK_KEY}
                     fields.append(StructField(name, field.dataType, field.nullable or nullable, metadata))
-    times = [f.schema[side.time] for side in (spec.left, spec.right) for f in inputs.frames(side.side)]
+    timed = [side for side in (spec.left, spec.right) if not side.is_table]
+    times = [f.schema[side.time] for side in timed for f in inputs.frames(side.side)]
     kind = times[0].dataType if times[0].dataType == times[-1].dataType else LongType()
     delays = [t.metadata[WATERMARK_KEY] for t in times if WATERMARK_KEY in (t.metadata or {})]
     # An unmatched row comes when the watermark has left its time behind: an operator after the join would drop it.
-    on_time = inputs.streaming and not (spec.pads_left or spec.pads_right)
-    metadata = {WATERMARK_KEY: max(delays)} if on_time else {}
+    # Beside a table it comes at once.
+    on_time = inputs.streaming and (spec.table_side is not None or not (spec.pads_left or spec.pads_right))
+    metadata = {WATERMARK_KEY: max(delays)} if on_time and delays else {}
     return StructType([*fields, StructField(PAIR_TIME, kind, False, metadata)])

@@ -63,7 +63,7 @@ def pack(
         dropped = 0
         for table in gathered(pa.Table.from_batches([batch]) for batch in batches):
             table = table if table.schema == schema else table.cast(schema)
-            if drop_null_times:
+            if drop_null_times and side_spec.time is not None:
                 received, table = len(table), table.filter(table.column(side_spec.time).is_valid())
                 dropped += received - len(table)
             if is_order_sensitive(spec):

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from counterflow.engines.spark.cell.cell import sorted_results
+from counterflow.engines.spark.cell.result_order import merged_results
 from counterflow.engines.spark.session.worker import readable
 from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, from_blob
 from counterflow.spec.join_spec import JoinSpec
@@ -30,6 +30,7 @@ def counterflow_unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 @readable
 def counterflow_unpack_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    tables = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
-    if tables:
-        yield from sorted_results(pa.concat_tables(tables)).to_batches(max_chunksize=BLOB_ROWS_MAX)
+    """Merge the cells' results, each of which is a sorted run."""
+    runs = [from_blob(payload.as_buffer()) for batch in batches for payload in batch.column("payload")]
+    if runs:
+        yield from merged_results(runs).to_batches(max_chunksize=BLOB_ROWS_MAX)

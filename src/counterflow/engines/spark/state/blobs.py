@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -35,10 +36,10 @@ def from_blob(blob: bytes) -> pa.Table:
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of small tables in tables of about BLOB_ROWS_MAX rows or BLOB_BYTES_MAX bytes."""
+    """Yield the rows of tables of any size in tables of about BLOB_ROWS_MAX rows or BLOB_BYTES_MAX bytes."""
     waiting: list[pa.Table] = []
     rows = size = 0
-    for table in tables:
+    for table in chain.from_iterable(map(pieces, tables)):
         waiting.append(table)
         rows, size = rows + len(table), size + table.nbytes
         if rows >= BLOB_ROWS_MAX or size >= BLOB_BYTES_MAX:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from counterflow.engines.spark.cell.row_order import SOURCE, TIE
+from counterflow.engines.spark.cell.row_order import HOME, SOURCE, TIE
 from counterflow.engines.spark.state.blobs import BLOB_ROWS_MAX, from_blob, to_blob
 from counterflow.errors import StateError
 from counterflow.predicate.expression import Side
@@ -117,7 +117,7 @@ def decode_chunk(entry: ChunkEntry, blob: bytes | None) -> pa.Table:
 
 def conformed(side: SideSpec, table: pa.Table) -> pa.Table:
     """Return a chunk's rows with the side's columns of today: one that came since the chunk was written is NULL."""
-    own = [table.schema.field(name) for name in (TIE, SOURCE) if name in table.schema.names]
+    own = [table.schema.field(name) for name in (TIE, SOURCE, HOME) if name in table.schema.names]
     schema = pa.schema([*side.schema, *own])
     if table.schema.equals(schema):
         return table

@@ -49,7 +49,7 @@ def identity_of(spec: JoinSpec, layout: object) -> Identity:
         "session time zone": zones[0] or zones[1],
     }
     for side in (spec.left, spec.right):
-        found[f"{side.side} time"] = quoted(side.time)
+        found[f"{side.side} time"] = quoted(side.time_column)
         found[f"{side.side} window"] = _window_text(side.window)
         types = [unzoned(_type_text(f.type), found["session time zone"]) for f in side.schema]
         found[COLUMNS[side.side]] = {f.name: [type_, f.nullable] for f, type_ in zip(side.schema, types, strict=True)}

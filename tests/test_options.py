@@ -290,7 +290,9 @@ SPARK: dict[str, dict[str, Any]] = {
             k: Honoured(cf.Spark(layout="band:6", sample=SAMPLE), lambda s: "as sampled" in str(s.layout))
             for k in ("static", "streaming")
         },
-        "beside a table": Refused(cf.Spark(sample=SAMPLE), cf.OptionError, "sample="),
+        "beside a table": Refused(
+            cf.Spark(layout="band:6", sample=SAMPLE), cf.OptionError, "sample= of a stream beside a table"
+        ),
     },
     "late_rows": {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),

@@ -27,7 +27,7 @@ from counterflow.engines.spark.query.layout import Layout, choose_layout, possib
 from counterflow.engines.spark.query.routing import pack
 from counterflow.engines.spark.query.value_axis import BANDS_A_PLACE
 from counterflow.engines.spark.state.blobs import from_blob
-from counterflow.engines.spark.state.directory import fingerprint_of
+from counterflow.engines.spark.state.identity import identity_of
 from counterflow.spec.join_spec import JoinSpec, build_spec
 from effort import examples
 from inputs import BENCHMARK, benchmark_inputs
@@ -294,7 +294,7 @@ def test_a_checkpoint_knows_what_decides_where_rows_go():
     def fingerprint(layout: str = "band:8", values: tuple[int, ...] = (), rates=None) -> str:
         table = pa.table({"x": values})
         engine = Spark(layout=layout, rates=rates, sample=(table, table) if values else None)
-        return fingerprint_of(spec, choose_layout(spec, engine, 1))
+        return repr(identity_of(spec, choose_layout(spec, engine, 1)))
 
     one, other = tuple(range(1000)), (*range(500), *[7] * 500)
     assert fingerprint(values=one) == fingerprint(values=one)

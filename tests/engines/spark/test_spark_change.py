@@ -87,8 +87,8 @@ def command_line(spark, monkeypatch, capfd):
 @pytest.mark.parametrize("how", ["left", pytest.param("ordered", marks=pytest.mark.thorough)])
 def test_rescaled_twice(two_partitions, tmp_path, command_line, how):
     """2 -> 4 -> 2 partitions, with a batch between that was not finished."""
-    inputs = benchmark_inputs(rows=450, seconds=1800)
-    files = [batches_of(table, 7) for table in inputs]
+    inputs = benchmark_inputs(rows=400, seconds=1600)
+    files = [batches_of(table, 5) for table in inputs]
     spark, checkpoint, sink = two_partitions, tmp_path / "checkpoint", tmp_path / "out"
 
     def run(begin: int, end: int):
@@ -100,19 +100,19 @@ def test_rescaled_twice(two_partitions, tmp_path, command_line, how):
     forget_last_commit(tmp_path)
     with pytest.raises(StateError, match="was begun and not finished: start the query once more"):
         cf.rescale(checkpoint, 4, file_sink=sink)
-    run(2, 3)
+    run(2, 2)
     done = command_line("rescale", checkpoint, "--partitions", 4, "--file-sink", sink, "--json")
     assert {name: done[name] for name in ("partitions_before", "partitions", "cells")} == {
         "partitions_before": 2,
         "partitions": 4,
         "cells": 4,
     }
-    run(3, 5)
+    run(2, 3)
     assert cf.rescale(str(checkpoint), partitions=2, spark=spark, file_sink=sink)["partitions_before"] == 4
-    query = run(5, 7)
+    query = run(3, 5)
     compare(spark, tmp_path, inputs, "2x2", how)
     metrics = cf.query_metrics(query)
-    assert (metrics["rows_left"], len(metrics["cells"])) == (451, 4)
+    assert (metrics["rows_left"], len(metrics["cells"])) == (401, 4)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ class FileSinkLog:
             return
         latest = compacted[-1] if compacted else -1
         names = [f"{latest}.compact"] * (latest >= 0) + [str(number) for number in range(latest + 1, batch)]
-        lines = [line for name in names for line in self.folder.text(f"{self.LOG}/{name}").splitlines()[1:]]
+        lines = [line for name in names for line in self.folder.text(f"{self.LOG}/{name}").strip("\n").split("\n")[1:]]
         self.folder.write(f"{self.LOG}/{batch}.compact", "\n".join([VERSION, *lines]))
 
 

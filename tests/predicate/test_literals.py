@@ -90,12 +90,12 @@ def numbers(**columns: list[float]) -> pa.Table:
 @pytest.mark.parametrize(
     "where",
     [
-        "atan2(l.x, 0e0) <= r.y AND atan2(l.x, -0e0) >= r.y",
-        "atan2(l.x, -0e0) >= r.y AND atan2(l.x, 0e0) <= r.y",
-        "r.y = 1 AND (atan2(l.x, 0e0) > 3 OR atan2(l.x, -0e0) > 3)",
-        "r.y = 1 AND (atan2(l.x, -(0e0)) > 3 OR atan2(l.x, 0e0) > 3)",
-        "atan2(l.x, float(-0e0)) > 3 AND atan2(r.y - 1, float(0e0)) < 3",
-        "atan2(r.y - 1, -0e0) = atan2(l.x, 0e0) OR atan2(r.y - 1, -0e0) = atan2(l.x, -0e0)",
+        "cot(l.x * 0e0) > r.y AND cot(l.x * -0e0) < r.y",
+        "cot(l.x * -0e0) < r.y AND cot(l.x * 0e0) > r.y",
+        "r.y = 1 AND (cot(l.x * 0e0) < -3 OR cot(l.x * -0e0) < -3)",
+        "r.y = 1 AND (cot(l.x * -(0e0)) < -3 OR cot(l.x * 0e0) < -3)",
+        "cot(l.x * float(-0e0)) < -3 AND cot((r.y - 1) * float(0e0)) > 3",
+        "cot((r.y - 1) * -0e0) = cot(l.x * 0e0) OR cot((r.y - 1) * -0e0) = cot(l.x * -0e0)",
         "CAST(l.x * -0e0 AS STRING) = '-0.0' AND CAST(l.x * 0e0 AS STRING) = '0.0' AND r.y > 0",
         "CAST(l.p * 1.0 AS STRING) = '1.50' AND CAST(l.p * 1.00 AS STRING) = '1.500' AND r.y > 0",
         "l.x = double('NaN') OR r.y = double('NaN') AND l.x = 1",

@@ -97,7 +97,10 @@ def _cast(value: Any, source: SqlType, target: SqlType) -> Any:
     if isinstance(value, str):
         value = value.strip(_BLANKS)
     if source.name == "TIMESTAMP" and target.is_numeric:  # seconds since 1970
-        value = value // 1_000_000 if target.is_integer else value / 1e6
+        if target.is_decimal:
+            value = Decimal(value).scaleb(-6, EXACT)
+        else:
+            value = value // 1_000_000 if target.is_integer else value / 1e6
     if target.is_integer:
         return _to_integer(value, target)
     if target.is_decimal:
@@ -120,6 +123,8 @@ def _to_integer(value: Any, target: SqlType) -> int:
         raise ValueError(value)
     number = int(value)  # a fraction is cut off, as in Java; NaN and infinities are errors
     low, high = integer_range(target)
+    if isinstance(value, float) and number == high + 1 == 2**63:
+        return high  # Java compares as DOUBLEs, and then takes the nearest BIGINT
     if not low <= number <= high:
         raise OverflowError(number)
     return number

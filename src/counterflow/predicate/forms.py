@@ -11,6 +11,7 @@ from counterflow.predicate.expression import Call, Expression, Literal
 from counterflow.predicate.form import Form, need
 from counterflow.predicate.number_functions import rounded_type
 from counterflow.predicate.parsing import check_collation
+from counterflow.predicate.ranges import number_of
 from counterflow.predicate.text_forms import TEXT_FORMS
 from counterflow.predicate.time_forms import TIME_FORMS
 from counterflow.predicate.types import (
@@ -79,14 +80,14 @@ def _is_nan(binder: Binder, name: str, args: list[Expression]) -> Expression:
 
 
 def _try_divide(binder: Binder, name: str, args: list[Expression]) -> Expression:
+    """Return a quotient or remainder, and NULL where the divisor is zero; its type is that of the operator."""
     need(name, args, 2, 2)
-    divisor = _nullif(binder, name, [args[1], Literal(0, INT)])
-    return binder.binary("/", args[0], divisor)
-
-
-def _try_mod(binder: Binder, name: str, args: list[Expression]) -> Expression:
-    need(name, args, 2, 2)
-    return binder.binary("%", args[0], _nullif(binder, name, [args[1], Literal(0, INT)]))
+    found = binder.binary({"try_divide": "/", "try_mod": "%"}[name], *args)
+    if number_of(args[1]):
+        return found
+    assert isinstance(found, Call)
+    dividend, divisor = found.args
+    return Call(found.op, (dividend, _nullif(binder, name, [divisor, Literal(0, INT)])), found.type)
 
 
 def _try_arithmetic(binder: Binder, name: str, args: list[Expression]) -> Expression:
@@ -197,14 +198,13 @@ FORMS: dict[str, Form] = {
     "equal_null": _operator,
     "mod": _operator,
     "pmod": _pmod,
-    "try_divide": _try_divide,
+    **dict.fromkeys(("try_divide", "try_mod"), _try_divide),
     "round": _round,
     "bround": _round,
     "collate": collate,
     "nullifzero": _null_if_zero,
     "zeroifnull": _zero_if_null,
     **dict.fromkeys(("try_add", "try_subtract", "try_multiply"), _try_arithmetic),
-    "try_mod": _try_mod,
     **dict.fromkeys(("shiftleft", "shiftright", "shiftrightunsigned", "bit_get", "getbit"), _of_bits),
     **TEXT_FORMS,
     **TIME_FORMS,

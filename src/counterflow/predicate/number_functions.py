@@ -114,7 +114,7 @@ _REALS: dict[str, Callable] = {
 for _names, _scalar in _REALS.items():
     function(_names, DOUBLE, returns=DOUBLE)(_scalar)
 function("pow power", DOUBLE, DOUBLE, returns=DOUBLE)(power)
-function("atan2", DOUBLE, DOUBLE, returns=DOUBLE)(math.atan2)
+function("atan2", DOUBLE, DOUBLE, returns=DOUBLE)(lambda y, x: math.atan2(y + 0.0, x + 0.0))  # -0.0 is 0.0, as in Spark
 function("hypot", DOUBLE, DOUBLE, returns=DOUBLE)(lambda x, y: float(np.hypot(x, y)))  # C's, as in compiled code
 function("haversine", DOUBLE, DOUBLE, DOUBLE, DOUBLE, returns=DOUBLE)(haversine)
 function("log", DOUBLE, DOUBLE, returns=DOUBLE, optional=1)(logarithm)

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
+from counterflow.predicate.java_patterns import python_pattern
 from counterflow.predicate.registry import function
 from counterflow.predicate.types import BOOLEAN, INT, STRING
 
@@ -51,11 +52,9 @@ def like_part(pattern: str, escape: str) -> tuple[str, str] | None:
 @functools.lru_cache(1000)
 def java_regex(pattern: str) -> re.Pattern[str]:
     """Return a Java pattern as Python's. Raises a ValueError or FutureWarning for what the two read differently."""
-    if re.search(r"(?<!\\)(\\\\)*\\[vZ]", pattern):
-        raise ValueError("\\v and \\Z are not supported in a pattern")
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)  # sets in sets: Python takes the brackets literally
-        return re.compile(pattern, re.ASCII)
+        return re.compile(python_pattern(pattern), re.ASCII)
 
 
 def regexp_replace(s: str, pattern: str, replacement: str, begin: int = 1) -> str:

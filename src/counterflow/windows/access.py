@@ -9,7 +9,7 @@ that an index would not help scans its window range.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -209,7 +209,10 @@ def choose_path(split: Split, stored: Side) -> AccessPath:
             bands.append(bound)
     overlaps = overlaps_in([bound for bound in split.bounds if not bound.is_band])
     overlaps = overlaps[: max(WITH_OVERLAPS_MAX - len(bands), 0)]
-    ways = [Way(choose_path(alternative.parts, stored), alternative.predicate) for alternative in split.alternatives]
+    ways = [  # each by numbers: texts are found by their pieces only where that is the only way
+        Way(replace(choose_path(alternative.parts, stored), similar=None), alternative.predicate)
+        for alternative in split.alternatives
+    ]
     # Each similarity implies a band of lengths; anything else that there is finds rows with less effort.
     alone = not split.equalities and len(bands) <= len(split.similarities)
     similar = min(split.similarities, key=lambda one: one.edits, default=None) if alone else None

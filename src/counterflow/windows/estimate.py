@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from counterflow.predicate.differences import Inequality
-from counterflow.predicate.expression import SIDES
+from counterflow.predicate.expression import SIDES, Expression
 from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import AccessPath, choose_path
+from counterflow.windows.compiled.forking import compiled_module
+from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.evaluate import Columns, matches
 from counterflow.windows.keys import as_float, computed, equality_hashes
+from counterflow.windows.row_ring import Ring
 from counterflow.windows.store import predicate_columns
 from counterflow.windows.vectors import Array, Vector
 
@@ -47,7 +50,7 @@ def estimate(spec: JoinSpec, left: pa.Table, right: pa.Table) -> Estimate | None
     path = choose_path(spec.parts, "left")
     near = np.zeros(counts, bool)
     for one in [way.path for way in path.ways] or [path]:
-        near |= _near(one, columns, counts)
+        near |= _alike(one, spec.predicate, columns, counts) if one.similar else _near(one, columns, counts)
     return Estimate(int(near.sum()) / pairs, found / pairs, pairs)
 
 
@@ -66,6 +69,22 @@ def _near(path: AccessPath, columns: list[Columns], counts: list[int]) -> Array:
         keys = [computed(bound.key(side), side, columns[i], counts[i]) for i, side in enumerate(SIDES)]
         if keys[0] is not None and keys[1] is not None:
             near &= _within(bound, keys[0], keys[1])
+    return near
+
+
+def _alike(path: AccessPath, predicate: Expression, columns: list[Columns], counts: list[int]) -> Array:
+    """Return which pairs of texts the index of their pieces leaves: it is asked itself."""
+    ring = Ring(counts[0])
+    index = compiled_module("similar_texts").SimilarTexts(ring, path, predicate, True, 1)
+    try:
+        stored, probes = (index.keyed(side, columns[i], {}, counts[i]) for i, side in enumerate(SIDES))
+    except NotCompilable:  # a text has no value on some row: such a window is scanned
+        return np.ones(counts, bool)
+    index.append(stored, 0)
+    near = np.zeros(counts, bool)
+    oldest, newest = np.zeros(counts[1], np.int64), np.full(counts[1], counts[0] - 1)
+    for found in index.probe(probes, columns[1], oldest, newest, newest):
+        near[found.pairs.rows, found.pairs.probes] = True
     return near
 
 

@@ -425,7 +425,8 @@ class _Writer:
         """Write a function of DOUBLEs, by the C library that the reference uses."""
         if any(a.kind != "f8" for a in args):
             raise NotCompilable(str(call))
-        operands = ", ".join(a.name for a in args)
+        zero = " + 0.0" if call.op == "atan2" else ""  # it makes 0.0 of -0.0
+        operands = ", ".join(a.name + zero for a in args)
         return Value(self.assign(f"{_REAL[call.op]}({operands})"), self._both(*args), "f8")
 
     def power(self, call: Call, args: Sequence[Value]) -> Value:

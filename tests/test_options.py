@@ -28,7 +28,7 @@ from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import gated_core, parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark.query.inputs import Frames
-from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
+from counterflow.engines.spark.query.planning import WATERMARK_KEY, cell_threads, plan
 from counterflow.spec.join_spec import build_spec
 from places import TESTS
 
@@ -268,7 +268,7 @@ def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
     frames = Frames.of(*(Frame(column, kind == "streaming") for column in ("x", "a")))
     options = {**BAND, "window": "3 seconds"}
     spec, layout = plan(frames, options, engine)
-    return SimpleNamespace(spec=spec, layout=layout)
+    return SimpleNamespace(spec=spec, layout=layout, threads=cell_threads(frames.session, engine))
 
 
 SPARK: dict[str, dict[str, Any]] = {
@@ -281,6 +281,10 @@ SPARK: dict[str, dict[str, Any]] = {
     "late_rows": {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
         "streaming": Elsewhere("engines/spark/test_spark_contract.py::test_late_rows_are_readable"),
+    },
+    "threads": {
+        kind: Honoured(cf.Spark(threads=3), lambda s: (s.threads, s.layout.cells) == (3, 2))
+        for kind in ("static", "streaming")
     },
     "null_times": {
         "static": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
@@ -303,6 +307,20 @@ def test_on_spark(field, kind):
 
 
 @pytest.mark.parametrize(
+    ("cpus", "asked", "threads", "cells"),
+    [("1", None, 1, 6), ("2", None, 2, 3), ("4", None, 4, 1), ("4", 1, 1, 1), ("1", 2, 2, 3), ("8", 16, 16, 1)],
+)
+def test_a_cell_has_the_threads_that_its_task_has(cpus, asked, threads, cells):
+    """Of six cores: as many cells as run at once, each in a task with its cores and threads."""
+    frame = Frame("x", False)
+    frame.sparkSession.conf["spark.task.cpus"] = cpus
+    engine = cf.Spark(threads=asked)
+    assert cell_threads(frame.sparkSession, engine) == threads
+    _, layout = plan(Frames.of(frame, frame), {**BAND, "where": "l.x < r.x", "window": "3 seconds"}, engine)
+    assert layout.cells == cells
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (dict(layout="2x3", rates=(1, 2)), "rates=.* help layout='auto' to choose"),
@@ -310,6 +328,10 @@ def test_on_spark(field, kind):
         (dict(rates=(1, float("nan"))), "rows a second"),
         (dict(rates=(1, float("inf"))), "rows a second"),
         (dict(layout="1²x2"), "use 'auto'"),
+        (dict(threads=0), "threads=0: give a whole number from 1 to 1024"),
+        (dict(threads=True), "spark.task.cpus"),
+        (dict(threads=1.0), "threads=1.0"),
+        (dict(threads=1025), "threads=1025"),
         (dict(null_times="ignore"), "null_times='ignore': use 'error' or 'drop'"),
         (dict(layout="hash:" + "9" * 5000), "use 'auto'"),
     ],

@@ -53,12 +53,12 @@ def by_chance(rng: random.Random):
 
 @pytest.mark.parametrize("name", JOINS)
 @settings(max_examples=15, deadline=None)
-@given(left=tables(40), right=tables(40), seed=st.integers(0, 10**6))
-def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed):
-    """Whatever order the shuffle delivers, wherever the windows are, and whether an attempt was lost before."""
+@given(left=tables(40), right=tables(40), seed=st.integers(0, 10**6), threads=st.integers(1, 3))
+def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed, threads):
+    """Whatever the shuffle's order, where the windows are, how many threads there are, and what attempts were lost."""
     rng = random.Random(seed)
     spec = build_spec(left.schema, right.schema, where="l.k = r.k OR l.x > r.x", time="ts", **JOINS[name])
-    kept, again = Cell(spec), Cell(spec)
+    kept, again = Cell(spec), Cell(spec, threads)
     watermark = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blobs, "BLOB_ROWS_MAX", 16)  # chunks are cut

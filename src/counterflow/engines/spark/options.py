@@ -10,6 +10,7 @@ from counterflow.errors import OptionError
 
 CELLS_MAX = 4096
 LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash)(?::([1-9][0-9]{0,3}))?"
+THREADS_MAX = 1024
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -23,7 +24,9 @@ class Spark:
     M cells of one of N columns); 'home' (every cell searches for every row, one stores it); 'hash' (equal keys meet).
     'home:8' and 'hash:8' say how many cells. `rates`: rows a second of the left and the right stream, for 'auto'.
     `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
-    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted).
+    with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted). `threads`
+    share the work of each cell; by default as many as a task has cores (spark.task.cpus). They change no result, and
+    may be others after a restart.
 
     >>> import counterflow as cf
     >>> engine = cf.Spark(layout="2x3", null_times="drop")  # for cf.window_join(..., engine=engine)
@@ -36,6 +39,7 @@ class Spark:
     rates: tuple[float, float] | None = None
     late_rows: str | None = None
     null_times: str = "error"
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         kind, _ = parse_layout(self.layout)
@@ -57,6 +61,13 @@ class Spark:
             raise OptionError(f"late_rows={self.late_rows!r}: give a folder or URI, for example 's3://bucket/late'")
         if self.null_times not in ("error", "drop"):
             raise OptionError(f"null_times={self.null_times!r}: use 'error' or 'drop'")
+        if self.threads is not None and not (
+            isinstance(self.threads, int) and not isinstance(self.threads, bool) and 1 <= self.threads <= THREADS_MAX
+        ):
+            raise OptionError(
+                f"threads={self.threads!r}: give a whole number from 1 to {THREADS_MAX}, or leave it out for as many "
+                "as a task has cores (spark.task.cpus)"
+            )
 
 
 def parse_layout(layout: str) -> tuple[str, tuple[int, ...]]:

@@ -183,7 +183,7 @@ def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
     sizes = [rate * (side.window.size or 1) for side, rate in ((spec.left, left_rate), (spec.right, right_rate))]
     rows, columns = least_copies(cores, *sizes)
     said = "window times rate" if engine.rates else "window, rates taken as equal"
-    return _matrix(spec, rows, columns, f"a cell for each of {cores} cores with the least copied ({said})")
+    return _matrix(spec, rows, columns, f"a cell for each of {cores} tasks at once with the least copied ({said})")
 
 
 def _cells(spec: JoinSpec, kind: Literal["home", "hash"], cells: int, reason: str) -> Layout:

@@ -113,6 +113,7 @@ def test_threads_change_nothing(inputs, how, ordered, threads, data):
         patch.setattr(compiled_window, "PART_COMPARISONS", 1)
         patch.setattr(similar_texts, "PART_TEXTS", 1)
         patch.setattr(cell_module, "PAIRS_AT_ONCE", 2)
+        patch.setattr(cell_module, "PAIRS_AT_ONCE_MAX", 3)
         patch.setattr(Pairs.__init__, "__defaults__", (2,))
         patch.setattr(compiled_window, "PAIRS_MAX", data.draw(st.sampled_from([2, 1000])))
         run = Run(build_spec(left.schema, right.schema, **options), how, threads)

@@ -77,6 +77,12 @@ def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed, 
     assert {chunk for (chunk,) in kept.handle.map} == {entry.id for entry in kept.directory.chunks}
 
 
+@given(keys=st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 1), st.integers(0, 2)), max_size=30))
+def test_rows_are_ordered_by_all_keys(keys):
+    columns = [np.array(column, np.int64) for column in zip(*keys, strict=True)] or [np.empty(0, np.int64)] * 3
+    assert chunks._ordered(columns).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+
+
 def like(table: pa.Table, garbage: int) -> pa.Table:
     """The same rows in arrays with other rubbish: values at NULLs, bits behind the end, offsets, several pieces."""
     columns = []

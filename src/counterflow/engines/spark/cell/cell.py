@@ -34,7 +34,9 @@ from counterflow.windows.gather import gather
 from counterflow.windows.times import INT64, saturating_subtract
 from counterflow.windows.vectors import Array
 
-PAIRS_AT_ONCE = 1 << 14  # of which one thread gathers the results
+# The pairs of which one thread gathers the results. Each segment of a window costs a call that holds Python's lock, so
+# there should be as many as one search finds, if they are not too many for memory.
+PAIRS_AT_ONCE, PAIRS_AT_ONCE_MAX = 1 << 14, 1 << 17
 
 # Ends of time, and a reach without bound: far enough outside 64 bits that sums of them stay apart.
 BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66
@@ -254,7 +256,7 @@ class Cell:
 
 
 def _some_at_once(parts: Iterator[tuple[Array, Array]]) -> Iterator[tuple[Array, Array]]:
-    """Yield the pairs of small parts together, and those of large ones in pieces: about PAIRS_AT_ONCE of them."""
+    """Yield the pairs of small parts together, at least PAIRS_AT_ONCE, and those of large parts in pieces."""
     waiting: list[tuple[Array, Array]] = []
     count = 0
     for part in chain(parts, [None]):
@@ -263,8 +265,8 @@ def _some_at_once(parts: Iterator[tuple[Array, Array]]) -> Iterator[tuple[Array,
             count += len(part[0])
         if waiting and (part is None or count >= PAIRS_AT_ONCE):
             p, numbers = waiting[0] if len(waiting) == 1 else map(np.concatenate, zip(*waiting, strict=True))
-            for begin in range(0, count, 2 * PAIRS_AT_ONCE):
-                piece = slice(begin, begin + 2 * PAIRS_AT_ONCE)
+            for begin in range(0, count, PAIRS_AT_ONCE_MAX):
+                piece = slice(begin, begin + PAIRS_AT_ONCE_MAX)
                 yield p[piece], numbers[piece]
             waiting, count = [], 0
 

@@ -28,7 +28,7 @@ from counterflow.engines.local import engine as table_engine
 from counterflow.engines.local import gated_core, parallel, stream_join
 from counterflow.engines.simulated import stepped_core as simulated_core
 from counterflow.engines.spark.query.inputs import Frames
-from counterflow.engines.spark.query.planning import WATERMARK_KEY, plan
+from counterflow.engines.spark.query.planning import WATERMARK_KEY, cell_threads, plan
 from counterflow.spec.join_spec import build_spec
 from places import TESTS
 
@@ -269,7 +269,7 @@ def planned(engine: cf.Spark, kind: str) -> SimpleNamespace:
     frames = Frames.of(Frame("x", kind != "static"), Frame("a", kind == "streaming"))
     options = {**BAND, "window": "3 seconds", "time": ("ts", None) if beside_table else "ts"}
     spec, layout = plan(frames, options, engine)
-    return SimpleNamespace(spec=spec, layout=layout)
+    return SimpleNamespace(spec=spec, layout=layout, threads=cell_threads(frames.session, engine))
 
 
 SAMPLE = pa.table({"x": [1, 2, 3]}), pa.table({"a": [1, 2, 3]})
@@ -298,6 +298,13 @@ SPARK: dict[str, dict[str, Any]] = {
         "static": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= is for streams"),
         "streaming": Elsewhere("engines/spark/test_spark_contract.py::test_late_rows_are_readable"),
         "beside a table": Refused(cf.Spark(late_rows="late"), cf.OptionError, "late_rows= of a stream beside a table"),
+    },
+    "threads": {
+        **{
+            k: Honoured(cf.Spark(threads=3), lambda s: (s.threads, s.layout.cells) == (3, 2))
+            for k in ("static", "streaming")
+        },
+        "beside a table": Honoured(cf.Spark(threads=3), lambda s: s.threads == 3),
     },
     "null_times": {
         "static": Elsewhere("engines/spark/test_spark_streams.py::test_null_times_are_dropped_if_asked"),
@@ -328,6 +335,20 @@ def test_on_spark(field, kind):
 
 
 @pytest.mark.parametrize(
+    ("cpus", "asked", "threads", "cells"),
+    [("1", None, 1, 6), ("2", None, 2, 3), ("4", None, 4, 1), ("4", 1, 1, 1), ("1", 2, 2, 3), ("8", 16, 16, 1)],
+)
+def test_a_cell_has_the_threads_that_its_task_has(cpus, asked, threads, cells):
+    """Of six cores: as many cells as run at once, each in a task with its cores and threads."""
+    frame = Frame("x", False)
+    frame.sparkSession.conf["spark.task.cpus"] = cpus
+    engine = cf.Spark(threads=asked)
+    assert cell_threads(frame.sparkSession, engine) == threads
+    _, layout = plan(Frames.of(frame, frame), {**BAND, "where": "l.x < r.x", "window": "3 seconds"}, engine)
+    assert layout.cells == cells
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (dict(layout="2x3", rates=(1, 2)), "rates=.* help layout='auto' and 'band' to choose"),
@@ -339,6 +360,10 @@ def test_on_spark(field, kind):
         (dict(layout="1²x2"), "use 'auto'"),
         (dict(refresh="0.5 seconds"), "refresh='0.5 seconds': give a duration of a second or more"),
         (dict(refresh=600), "refresh=600: give a duration"),
+        (dict(threads=0), "threads=0: give a whole number from 1 to 1024"),
+        (dict(threads=True), "spark.task.cpus"),
+        (dict(threads=1.0), "threads=1.0"),
+        (dict(threads=1025), "threads=1025"),
         (dict(null_times="ignore"), "null_times='ignore': use 'error' or 'drop'"),
         (dict(layout="hash:" + "9" * 5000), "use 'auto'"),
     ],

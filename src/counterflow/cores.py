@@ -34,10 +34,15 @@ def start_thread(thread: threading.Thread, needs_it: str, advice: str = "use few
     try:
         thread.start()
     except RuntimeError as error:
-        raise UnsupportedError(
-            f"the {needs_it} needs another thread, and the system starts no more ({error}): {advice}, or raise its "
-            "limit (ulimit -u)"
-        ) from error
+        raise no_more_threads(needs_it, error, advice) from error
+
+
+def no_more_threads(needs_it: str, error: RuntimeError, advice: str = "use fewer threads") -> UnsupportedError:
+    """Return the error of a thread that could not be started: who needs it, and what to do."""
+    return UnsupportedError(
+        f"the {needs_it} needs another thread, and the system starts no more ({error}): {advice}, or raise its "
+        "limit (ulimit -u)"
+    )
 
 
 # --- which cores are near each other

@@ -50,9 +50,9 @@ def layout_of(spec: Any, name: str = "1x1") -> Layout:
 class Cell:
     """Runs micro-batches as Spark does: rows first, then timers that the watermark has passed."""
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Any, threads: int = 1) -> None:
         self.spec, self.handle = spec, FakeHandle()
-        self.operator = CounterflowCell(spec, layout_of(spec))
+        self.operator = CounterflowCell(spec, layout_of(spec), threads=threads)
         self.pairs: list[pa.Table] = []
 
     def restarted(self, spec: Any) -> Cell:

@@ -47,6 +47,19 @@ def test_rows_between_bounds_are_those_that_the_ring_finds(first, rows, expired,
     assert newest.tolist() == (ring.search(high, "right") - 1).tolist()
 
 
+@given(rows=st.integers(1, 5), number=st.integers(0, 9), at_end=st.booleans(), data=st.data())
+def test_rows_at_the_ends_of_all_times(rows, number, at_end, data):
+    first = arrivals.MOST - rows + 1 if at_end else arrivals.LEAST
+    times = [first + i for i in range(rows)]
+    some = st.sampled_from([*times, arrivals.LEAST, 0, arrivals.MOST])
+    low, high = (np.array(data.draw(st.lists(some, min_size=4, max_size=4)), np.int64) for _ in range(2))
+    oldest, newest = np.empty((2, 4), np.int64)
+    if arrivals.LEAST <= first - number <= arrivals.MOST:
+        arrivals.rows_between(low, high, first - number, number, number + rows, oldest, newest)
+        assert oldest.tolist() == [number + sum(time < bound for time in times) for bound in low.tolist()]
+        assert newest.tolist() == [number - 1 + sum(time <= bound for time in times) for bound in high.tolist()]
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     times=TIMES,

@@ -124,13 +124,15 @@ STEPS = st.lists(st.tuples(tables(rows_max=6), tables(rows_max=4), st.randoms(us
     side=st.sampled_from(["left", "right"]),
     disorder=st.sampled_from([0, 3, 20]),
     access=st.sampled_from(["auto", "index", "scan", "prefilter", "merge"]),
+    threads=st.sampled_from([1, 2, 3]),
 )
-def test_any_order_of_steps(name, search, steps, side, disorder, access):
+def test_any_order_of_steps(name, search, steps, side, disorder, access, threads):
     """Coordinates may go back by some disorder; rows before the last expiry are never asked for."""
     access = "auto" if access == "merge" and name not in BANDED else access
     with searching(search), pytest.MonkeyPatch.context() as patch:
         patch.setattr(CompiledPredicate.__init__, "__defaults__", (False, 4))  # basic blocks that few rows fill
-        model = Model(ALL[name], side, access=access)
+        patch.setattr(window_module, "PART_COMPARISONS", 1)
+        model = Model(ALL[name], side, access=access, threads=threads)
         time = expired = 0
         for table, probing, random in steps:
             at = [time + random.randint(0, 5) - random.randint(0, disorder) for _ in range(len(table))]

@@ -29,6 +29,7 @@ from counterflow.windows.compiled.compiled_predicate import Access, kernel_array
 from counterflow.windows.compiled.compiled_window import CompiledWindow, Task
 from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.crew import Crew, crew_of
 from counterflow.windows.evaluate import Columns, candidate_cost, matches, one_sided
 from counterflow.windows.row_ring import Ring, of_predicate, validity_of
 from counterflow.windows.vectors import Array, contiguous, from_arrow_column
@@ -89,9 +90,10 @@ class WindowStore:
     """The live tuples of `side`, and how they are searched.
 
     `access` forces a path (the scan for algorithms that are defined by it); `compile_after` is the number of rows
-    after which the predicate is compiled, 0 for at once; `threads` search compiled windows in parallel; a window
-    that is expected to hold `expected_rows` need not grow to them. With a `compiler` nobody waits: the window is
-    searched with numpy until the compiler is ready.
+    after which the predicate is compiled, 0 for at once; `threads`, a number or a crew, share the search of a compiled
+    window (with numpy it is one thread, as it would hold Python's lock for most of the time); a window that is expected
+    to hold `expected_rows` need not grow to them. With a `compiler` nobody waits: the window is searched with numpy
+    until the compiler is ready.
     """
 
     def __init__(
@@ -101,14 +103,14 @@ class WindowStore:
         parts: Split,
         *,
         access: Access = "auto",
-        threads: int = 1,
+        threads: int | Crew = 1,
         compile_after: int = COMPILE_AFTER,
         expected_rows: int = 0,
         compiler: Compiler | None = None,
     ) -> None:
         self.side, self.predicate = side, predicate
         self.path = choose_path(parts, side)
-        self.access, self.threads = access, threads
+        self.access, self.crew = access, crew_of(threads)
         self.compile_after: float = _compile_after(compile_after)
         self._compiler = compiler if self.compile_after else None
         self.ring = Ring(expected_rows)
@@ -141,9 +143,7 @@ class WindowStore:
 
     def use_threads(self, threads: int) -> None:
         """Search with this many threads from the next probe on, in whatever thread this is said."""
-        self.threads = threads
-        if (compiled := self._compiled) is not None:
-            compiled.threads = threads
+        self.crew.threads = threads
 
     def is_settled(self, nulls: bool) -> bool:
         """Return whether it is compiled, and arrivals with NULLs or without do not change how."""
@@ -352,11 +352,11 @@ class WindowStore:
 
     def _new_window(self) -> CompiledWindow | CompiledAlternatives:
         if self.path.ways and self.access in ("auto", "index"):
-            return CompiledAlternatives(self.ring, self.path.ways, self._nulls, self.threads)
+            return CompiledAlternatives(self.ring, self.path.ways, self._nulls, self.crew)
         if self.path.similar and self.access in ("auto", "index"):
             module = compiled_module("similar_texts")
-            return module.SimilarTexts(self.ring, self.path, self.predicate, self._nulls, self.threads)
-        return CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.threads)
+            return module.SimilarTexts(self.ring, self.path, self.predicate, self._nulls, self.crew)
+        return CompiledWindow(self.ring, self.path, self.predicate, self.access, self._nulls, self.crew)
 
     def _fallback(self) -> _Fallback:
         return _Fallback(self)

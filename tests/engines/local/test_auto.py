@@ -9,6 +9,7 @@ import pytest
 import counterflow as cf
 from counterflow.engines.local import options
 from counterflow.windows.compiled import compiled_window
+from counterflow.windows.crew import Crew
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64()})
 INDEX, SCAN = "abs(l.x - r.x) <= 3", "l.x * r.x < 100"
@@ -50,8 +51,8 @@ def test_a_scan_on_all_cores_finds_the_same(monkeypatch, ordered):
     monkeypatch.setenv("COUNTERFLOW_COMPILE", "always")
     monkeypatch.setattr(compiled_window, "PART_COMPARISONS", 1)
     threads: list[int] = []
-    pool = compiled_window._pool
-    monkeypatch.setattr(compiled_window, "_pool", lambda n: (threads.append(n), pool(n))[1])
+    deal = Crew.deal
+    monkeypatch.setattr(Crew, "deal", lambda crew, tasks, n: threads.append(n) or deal(crew, tasks, n))
     left, right = rows_of(600, 1), rows_of(600, 2)
     options = dict(where=SCAN, time="ts", window=40, ordered=ordered)
     found = []

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 import counterflow as cf
+from counterflow.engines.spark.cell import cell as cell_module
 from counterflow.engines.spark.cell.cell import BEGIN, END, NewRows
 from counterflow.engines.spark.cell.result_order import merged_results
 from counterflow.engines.spark.cell.row_order import SOURCE, TIE, is_order_sensitive
@@ -23,8 +24,11 @@ from counterflow.engines.spark.options import Spark
 from counterflow.engines.spark.query.layout import choose_layout
 from counterflow.lab.simulator.window_forms import BOUNDED
 from counterflow.spec.join_spec import build_spec
+from counterflow.windows.compiled import compiled_window, similar_texts
+from counterflow.windows.pair_buffers import Pairs
 from effort import examples
 from inputs import START_S, joins, table_of
+from interpreted import searching
 from oracle import HOWS, expected, results
 
 
@@ -41,16 +45,16 @@ def times_of(table: pa.Table) -> np.ndarray:
 class Run:
     """One cell through micro-batches, with what is durable of it kept beside."""
 
-    def __init__(self, spec, how):
-        self.spec, self.how = spec, how
+    def __init__(self, spec, how, threads=1):
+        self.spec, self.how, self.threads = spec, how, threads
         self.layout = choose_layout(spec, Spark(layout="1x1"), 1)
-        self.cell = new_cell(spec, self.layout.grids[0])
+        self.cell = new_cell(spec, self.layout.grids[0], threads)
         self.chunks: list[tuple[str, pa.Table]] = []
         self.watermark = BEGIN
         self.out: list[tuple] = []
 
     def rebuild(self) -> None:
-        self.cell = new_cell(self.spec, self.layout.grids[0])
+        self.cell = new_cell(self.spec, self.layout.grids[0], self.threads)
         self.cell.load(self.chunks, self.watermark)
 
     def step(self, left: pa.Table, right: pa.Table, watermark: int) -> None:
@@ -92,6 +96,37 @@ def test_any_batches_and_watermarks(how, inputs, ordered, data):
     if ordered:
         assert run.out == want
     assert Counter(run.out) == Counter(want)
+
+
+@settings(max_examples=examples(450), deadline=None)
+@given(
+    inputs=joins(16, forms=BOUNDED),
+    how=st.sampled_from(HOWS),
+    ordered=st.booleans(),
+    threads=st.sampled_from([1, 2, 3]),
+    data=st.data(),
+)
+def test_threads_change_nothing(inputs, how, ordered, threads, data):
+    """In kernels, where windows are scanned and where they have an index; all work is worth a thread here."""
+    left, right, options = inputs
+    options |= dict(how=how, ordered=ordered)
+    with searching("kernels"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled_window, "PART_COMPARISONS", 1)
+        patch.setattr(similar_texts, "PART_TEXTS", 1)
+        patch.setattr(cell_module, "PAIRS_AT_ONCE", 2)
+        patch.setattr(cell_module, "PAIRS_AT_ONCE_MAX", 3)
+        patch.setattr(Pairs.__init__, "__defaults__", (2,))
+        patch.setattr(compiled_window, "PAIRS_MAX", data.draw(st.sampled_from([2, 1000])))
+        run = Run(build_spec(left.schema, right.schema, **options), how, threads)
+        middle = max([0, *times_of(left).tolist()]) - 2_000_000
+        cuts = data.draw(st.tuples(st.integers(0, 16), st.integers(0, 16)))
+        run.step(left[: cuts[0]], right[: cuts[1]], BEGIN)
+        if data.draw(st.booleans()):
+            run.rebuild()
+        run.step(left[cuts[0] :], right[cuts[1] :], middle)
+        run.step(left[:0], right[:0], END)
+    want = expected(left, right, **options)
+    assert run.out == want if ordered else Counter(run.out) == Counter(want)
 
 
 def one(second: float, x: int = 1) -> pa.Table:

@@ -185,7 +185,7 @@ def test_the_same_sequence_for_every_layout_and_batch_size(spark, tmp_path):
 
 @pytest.mark.parametrize("layout", ["1x1", "2x2", "3x1", "home", "hash", "band:4"] if THOROUGH else ["home"])
 def test_micro_batches_of_one_row_to_100_000(spark, tmp_path, layout):
-    """Rows out of order inside the delay; the large batch is searched by compiled kernels."""
+    """Rows out of order inside the delay; the large batch is searched by compiled kernels, by two threads a cell."""
     rng = random.Random(5)
     inputs = benchmark_inputs(rows=101_001, seconds=3600, domain=3000)
     for name, table in zip(("left", "right"), inputs, strict=True):
@@ -194,7 +194,7 @@ def test_micro_batches_of_one_row_to_100_000(spark, tmp_path, layout):
     streams = [read_stream(spark, tmp_path / n, t) for n, t in zip(("left", "right"), inputs, strict=True)]
     where = "l.x = r.a AND abs(l.y - r.b) <= 99" if layout == "hash" else BENCHMARK
     options = dict(where=where, time="ts", window=("5 minutes", "3 minutes"))
-    joined = cf.window_join(*streams, engine=cf.Spark(layout=layout), **options)
+    joined = cf.window_join(*streams, engine=cf.Spark(layout=layout, threads=2), **options)
     run_available(joined, tmp_path)
     want, found = cf.window_join(*inputs, **options), results(spark, joined, tmp_path)
     assert len(want) > 20_000

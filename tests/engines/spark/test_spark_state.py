@@ -57,12 +57,12 @@ def by_chance(rng: random.Random):
 
 @pytest.mark.parametrize("name", JOINS)
 @settings(max_examples=15, deadline=None)
-@given(left=tables(40), right=tables(40), seed=st.integers(0, 10**6))
-def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed):
-    """Whatever order the shuffle delivers, wherever the windows are, and whether an attempt was lost before."""
+@given(left=tables(40), right=tables(40), seed=st.integers(0, 10**6), threads=st.integers(1, 3))
+def test_a_batch_that_runs_again_writes_the_same_bytes(name, left, right, seed, threads):
+    """Whatever the shuffle's order, where the windows are, how many threads there are, and what attempts were lost."""
     rng = random.Random(seed)
     spec = build_spec(left.schema, right.schema, where="l.k = r.k OR l.x > r.x", time="ts", **JOINS[name])
-    kept, again = Cell(spec), Cell(spec)
+    kept, again = Cell(spec), Cell(spec, threads)
     watermark = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blobs, "BLOB_ROWS_MAX", 16)  # chunks are cut
@@ -115,6 +115,12 @@ def test_a_column_comes_at_a_restart(name, left, right, data):
         if f"{side} note" in found.column_names:
             notes = dict(zip(part["id"].to_pylist(), part[f"{side} note"].to_pylist(), strict=True))
             assert found[f"{side} note"].to_pylist() == [notes.get(id_) for id_ in found[row].to_pylist()]
+
+
+@given(keys=st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 1), st.integers(0, 2)), max_size=30))
+def test_rows_are_ordered_by_all_keys(keys):
+    columns = [np.array(column, np.int64) for column in zip(*keys, strict=True)] or [np.empty(0, np.int64)] * 3
+    assert chunks._ordered(columns).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def like(table: pa.Table, garbage: int) -> pa.Table:

@@ -194,6 +194,20 @@ def test_another_predicate_is_refused_on_restart(spark, tmp_path, late_streams):
     check_readable(refused.value, "StateError: the checkpoint belongs to another join", "l.k = r.k", "l.k < r.k")
 
 
+def test_threads_may_change_at_a_restart(spark, tmp_path, late_streams):
+    """Two threads a cell for what is there at first, one (as a task has cores) for what comes then."""
+    options = dict(where="l.k = r.k", time="ts", window="30 seconds")
+    for threads, said in ((2, "2 in each cell"), (None, "1 in each cell (spark.task.cpus)")):
+        engine = cf.Spark(layout="2x1", threads=threads)
+        assert cf.explain(*late_streams, engine=engine, show=False, **options).details["threads"] == said
+        joined = cf.window_join(*late_streams, engine=engine, **options)
+        metrics = cf.query_metrics(run_available(joined, tmp_path))
+        if threads:
+            assert metrics["pairs"] == len(on_time_pairs())
+            write_batches(tmp_path / "left", [rows((43, 4))], first=len(LEFT))
+    assert metrics["pairs"] == len(on_time_pairs()) + 2  # with the right rows at 41 s and 42 s
+
+
 def check_readable(error: Exception, *parts: str) -> None:
     """What is wrong and what to do is in the first lines, without a traceback before it."""
     first = "\n".join(str(error).splitlines()[:5])

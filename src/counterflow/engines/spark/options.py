@@ -13,6 +13,7 @@ from counterflow.predicate.durations import duration_us, shown
 
 CELLS_MAX = 4096
 LAYOUT = r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})|(auto)|(home|hash|band)(?::([1-9][0-9]{0,3}))?"
+THREADS_MAX = 1024
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -29,7 +30,9 @@ class Spark:
     for 'band': where their values crowd, more cells share them.
     `late_rows`: a folder or URI to which late rows are written as Parquet, one folder a side. `null_times`: what to do
     with a row whose time is null: 'error' (the query ends) or 'drop' (the row is left out, and counted). `refresh`: how
-    often the table beside a stream is read again, as '10 minutes'; it is read once if nothing is said.
+    often the table beside a stream is read again, as '10 minutes'; it is read once if nothing is said. `threads` share
+    the work of each cell; by default as many as a task has cores (spark.task.cpus). They change no result, and may be
+    others after a restart.
 
     >>> import counterflow as cf
     >>> engine = cf.Spark(layout="2x3", null_times="drop")  # for cf.window_join(..., engine=engine)
@@ -44,6 +47,7 @@ class Spark:
     late_rows: str | None = None
     null_times: str = "error"
     refresh: str | dt.timedelta | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         kind, _ = parse_layout(self.layout)
@@ -74,6 +78,13 @@ class Spark:
             raise OptionError(f"null_times={self.null_times!r}: use 'error' or 'drop'")
         if self.refresh is not None and not (isinstance(self.refresh, str | dt.timedelta) and self.refresh_s >= 1):
             raise OptionError(f"refresh={self.refresh!r}: give a duration of a second or more, such as '10 minutes'")
+        if self.threads is not None and not (
+            isinstance(self.threads, int) and not isinstance(self.threads, bool) and 1 <= self.threads <= THREADS_MAX
+        ):
+            raise OptionError(
+                f"threads={self.threads!r}: give a whole number from 1 to {THREADS_MAX}, or leave it out for as many "
+                "as a task has cores (spark.task.cpus)"
+            )
 
     @property
     def refresh_s(self) -> float:

@@ -29,6 +29,7 @@ from counterflow.windows.access import choose_path
 from counterflow.windows.compiled.block import NUMBERS_WORDS, STATUS_WORDS, WORK_SHAPE
 from counterflow.windows.compiled.compiled_predicate import Keyed, kernel_array
 from counterflow.windows.compiled.compiled_window import BUCKETS_PER_ROW, EMPTY, CompiledWindow
+from counterflow.windows.crew import Crew
 from counterflow.windows.row_ring import Ring
 from counterflow.windows.store import WindowStore
 from counterflow.windows.vectors import Array
@@ -48,7 +49,7 @@ class StreamIndex:
         self.inputs, self.window = inputs, window
         n = len(inputs.left[0])
         path = choose_path(inputs.spec.parts, STORED)
-        self.compiled = CompiledWindow(Ring(), path, inputs.spec.predicate, "index", False, 1)
+        self.compiled = CompiledWindow(Ring(), path, inputs.spec.predicate, "index", False, Crew())
         self.module: Any = self.compiled.kernels.stream
         self.compiled.append(self._keyed(STORED, min(n, SAMPLE)), 0)
         self.bands = self.compiled.bands

@@ -13,6 +13,7 @@ from counterflow.predicate.expression import Side
 from counterflow.windows.access import Way
 from counterflow.windows.compiled.compiled_predicate import Keyed
 from counterflow.windows.compiled.compiled_window import CompiledWindow, Task
+from counterflow.windows.crew import Crew
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.row_ring import Ring
 from counterflow.windows.vectors import Array
@@ -21,21 +22,12 @@ from counterflow.windows.vectors import Array
 class CompiledAlternatives:
     """Compiled windows over one ring; what it can do is what `CompiledWindow` can."""
 
-    def __init__(self, ring: Ring, ways: tuple[Way, ...], nullable: bool, threads: int) -> None:
+    def __init__(self, ring: Ring, ways: tuple[Way, ...], nullable: bool, crew: Crew) -> None:
         self.windows = [
-            CompiledWindow(ring, way.path, way.predicate, "index", nullable, threads, name=f"{k} ")
+            CompiledWindow(ring, way.path, way.predicate, "index", nullable, crew, name=f"{k} ")
             for k, way in enumerate(ways)
         ]
         self.nullable = nullable
-
-    @property
-    def threads(self) -> int:
-        return self.windows[0].threads
-
-    @threads.setter
-    def threads(self, threads: int) -> None:
-        for window in self.windows:
-            window.threads = threads
 
     @property
     def nbytes(self) -> int:

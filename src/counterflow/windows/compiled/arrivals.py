@@ -62,10 +62,10 @@ def rows_between(low: Array, high: Array, offset: int, first: int, end: int, old
 
     Its rows are those from `first` up to `end`, and the coordinate of each is `offset` more than its number.
     """
-    least, most = first + offset, end + offset  # held between them, so that far bounds do not overflow
+    least, most = first + offset, end - 1 + offset  # what lies beyond them may have no number in 64 bits
     for i in range(len(low)):
-        oldest[i] = min(max(low[i], least), most) - offset
-        newest[i] = min(max(high[i], least - 1), most - 1) - offset
+        oldest[i] = end if low[i] > most else max(low[i], least) - offset
+        newest[i] = first - 1 if high[i] < least else min(high[i], most) - offset
 
 
 @njit("void(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])", **OPTIONS)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -31,6 +28,7 @@ from counterflow.windows.compiled.block import (
 from counterflow.windows.compiled.build import Shape
 from counterflow.windows.compiled.compiled_predicate import ANYWHERE, Access, CompiledPredicate, Keyed
 from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.crew import Crew
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.pair_buffers import PAIRS_MAX, Pairs
 from counterflow.windows.row_ring import Ring, of_predicate
@@ -58,12 +56,12 @@ class CompiledWindow(CompiledPredicate):
         predicate: Expression,
         access: Access,
         nullable: bool,
-        threads: int,
+        crew: Crew,
         name: str = "",
     ) -> None:
         """`name` comes before the names of what it keeps in a ring that is not its own alone."""
         super().__init__(path, predicate, access, nullable)
-        self.ring, self.threads, self.predicate, self.name = ring, threads, predicate, name
+        self.ring, self.crew, self.predicate, self.name = ring, crew, predicate, name
         self.bands: Array | None = None
         self.probing_lengths: Array | None = None  # of intervals, that the grid's cells were made for
         self.numbers = np.empty(NUMBERS_WORDS, np.int64)  # the buckets' numbers, while rows are appended
@@ -152,28 +150,34 @@ class CompiledWindow(CompiledPredicate):
     def probe(self, rows: Keyed, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Task]:
         """Yield tasks with some pairs each, or none: numbers of probing rows and of stored rows, `oldest` to `newest`.
 
-        Where there is no index, only the probes of `scanned` are searched for. A task comes back after at most some
-        tenths of a second, so that the caller can stop.
+        Where there is no index, only the probes of `scanned` are searched for, and the stored rows are dealt out over
+        the threads: each thread compares its part of them with all these probes. With an index the probes are dealt
+        out. A task comes back after at most some tenths of a second, so that the caller can stop.
         """
         if self.access != "scan" and self.bands is None:
             return
         everyone = len(rows.usable)
-        n = everyone if self.access == "index" else len(scanned)
-        comparisons = n * (PROBE_COMPARISONS if self.access == "index" else len(self.ring))
-        threads = min(self.threads, max(comparisons // PART_COMPARISONS, 1), max(n, 1))
-        parts = min(max(threads, -(-comparisons // TASK_COMPARISONS), -(-n // TASK_PROBES)), max(n, 1))
-        cuts = [n * part // parts for part in range(parts + 1)]
+        if self.access == "index":
+            n, first, end, comparisons = everyone, self.ring.first, self.ring.next, everyone * PROBE_COMPARISONS
+        else:
+            n, (first, end) = len(scanned), _looked_at(oldest[scanned], newest[scanned])
+            comparisons = n * (end - first)
+        if n == 0:
+            return
+        threads = min(self.crew.threads, max(comparisons // PART_COMPARISONS, 1))
+        dealt = threads if self.access != "index" else 1  # parts of the stored rows
+        parts = min(max(threads // dealt, -(-comparisons // (dealt * TASK_COMPARISONS)), -(-n // TASK_PROBES)), n)
         bounds = ScanBounds(self, columns, rows, everyone)
-        to_come = (Task(self, rows, bounds, oldest, newest, scanned, a, b) for a, b in pairwise(cuts))
-        tasks = list(islice(to_come, threads))
-        while tasks:
-            if len(tasks) == 1:
-                tasks[0].step()
-            else:
-                list(_pool(threads).map(Task.step, tasks))
-            yield from tasks
-            tasks = [task for task in tasks if not task.done]
-            tasks += islice(to_come, threads - len(tasks))
+        probes = list(pairwise(n * part // parts for part in range(parts + 1)))
+        stored = list(pairwise(first + (end - first) * part // dealt for part in range(dealt + 1)))
+        tasks = (Task(self, rows, bounds, oldest, newest, scanned, *p, *s) for p in probes for s in stored)
+        yield from self.crew.deal(tasks, threads)
+
+
+def _looked_at(oldest: Array, newest: Array) -> tuple[int, int]:
+    """Return the first row that any probe looks at, and the one after the last."""
+    first = int(oldest.min(initial=1 << 62))
+    return first, max(int(newest.max(initial=-1)) + 1, first)
 
 
 class ScanBounds:
@@ -195,7 +199,10 @@ class ScanBounds:
 
 @dataclass
 class Task:
-    """Some probes on their way through the index, and those that it leaves over through the scan."""
+    """Some probes on their way through the index, and those that it leaves over through the scan.
+
+    `begin` and `end` say which of the probes, `first` and `last` between which stored rows it scans.
+    """
 
     window: CompiledWindow
     rows: Keyed
@@ -205,6 +212,8 @@ class Task:
     scanned: Array
     begin: int
     end: int
+    first: int
+    last: int
     pairs: Pairs = field(default_factory=Pairs)
     unsure: bool = False
     done: bool = False
@@ -240,9 +249,10 @@ class Task:
                 if not (yield from self._after(status, finished=status[AT] == self.end and status[WAITING] == 0)):
                     break
             over = over[: status[LEFT_OVER]].copy()
-        if len(over):
-            for begin, at in window.ring.spans("at"):
-                yield from self._scan(over, begin, len(at))
+        for begin, at in window.ring.spans("at") if len(over) else ():
+            first, last = max(begin, self.first), min(begin + len(at), self.last)
+            if first < last:
+                yield from self._scan(over, first, last - first)
 
     def _scan(self, chosen: Array, begin: int, n: int) -> Iterator[bool]:
         window, ring = self.window, self.window.ring
@@ -297,15 +307,6 @@ def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:
         pool[0] = pool[32] = 0
         return np.zeros(capacity + 1, np.int64), np.empty(BLOCK_SPARE * capacity, shape.record), pool
     return np.full(BUCKETS_PER_ROW * capacity + 1, EMPTY), np.empty(capacity, shape.record), pool
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="counterflow-probe")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its threads
 
 
 def _grown(records: Array, capacity: int) -> Array:

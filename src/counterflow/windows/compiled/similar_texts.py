@@ -17,9 +17,9 @@ Importing this module compiles it, or loads it from the cache.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from counterflow.windows.access import AccessPath
 from counterflow.windows.compiled import intrinsics
 from counterflow.windows.compiled.predicate_source import NotCompilable
 from counterflow.windows.compiled.texts import letters
+from counterflow.windows.crew import Crew
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import computed
 from counterflow.windows.pair_buffers import Pairs
@@ -41,6 +42,7 @@ PIECES = {0: 1, 1: 3, 2: 5, 3: 5}  # by the number of edits: those that are left
 BASE = 0x9E3779B97F4A7C15  # of the polynomial that hashes letters; odd
 ENTRY_BITS = 4  # of an entry's number: which of its row's it is
 ENTRY_MASK = (1 << ENTRY_BITS) - 1
+PART_TEXTS = 1 << 10  # worth a thread: some 5 ms of looking
 FEW = 32  # rows among which a row is looked for before it is noted again
 TABLE_COLUMNS = 2  # of `LookUps.table`, before the pieces' moves
 prefetch: Any = intrinsics.prefetch
@@ -218,33 +220,75 @@ class Texts:
 
 
 @dataclass
-class Found:
-    """Some pairs that are candidates, each once."""
+class Search:
+    """Some given texts on their way through the index: each step finds candidates, each pair once."""
 
     window: SimilarTexts
-    pairs: Pairs
-    candidates: int
+    texts: Texts
+    powers: Array
+    oldest: Array
+    newest: Array
+    at: int
+    end: int
+    pairs: Pairs = field(default_factory=lambda: Pairs(0))  # what the last step found
+    done: bool = False
+    candidates: int = 0  # not counted yet
     rows_scanned: int = 0
     unsure: bool = True
+
+    def __post_init__(self) -> None:
+        self._found, self._bounds = Pairs(), self.window.room_for_bounds()
+        self._wanted = np.empty(len(self.window.how.table), np.uint64)
+
+    def step(self) -> None:
+        """Look for texts until there is no more room for candidates."""
+        window, texts, found, how = self.window, self.texts, self._found, self.window.how
+        status = np.zeros(2, np.int64)
+        while True:
+            probe(
+                self.at, texts.prefixes, texts.begins[: self.end + 1], self.powers, texts.usable, how.edits,
+                how.pieces, how.choices, how.table, window.ring.capacity, window.ring.first, self.oldest, self.newest,
+                window.heads, window.tags, window.older, self._bounds, self._wanted, found.probes, found.rows, status,
+            )  # fmt: skip
+            found.count, stopped = int(status[0]), int(status[1])
+            if stopped > self.at or self.at == self.end:
+                break
+            found.reserve(2 * len(found.probes))  # one text has more than there is room for
+        self.at, self.done = stopped, stopped == self.end
+        self.pairs = self._once()
+        self.candidates += self.pairs.count
+
+    def _once(self) -> Pairs:
+        """Return what was found without the pairs that were found before."""
+        first = self.window.ring.first
+        probes, rows = self._found.probes[: self._found.count], self._found.rows[: self._found.count] - first
+        both = np.unique((probes << 40) | rows)
+        pairs = Pairs(0)
+        pairs.probes, pairs.rows, pairs.count = both >> 40, (both & ((1 << 40) - 1)) + first, len(both)
+        return pairs
 
 
 class SimilarTexts:
     """The index of a ring's rows by the pieces of a text; what it can do is what `CompiledWindow` can."""
 
-    def __init__(self, ring: Ring, path: AccessPath, predicate: Expression, nullable: bool, threads: int) -> None:
+    def __init__(self, ring: Ring, path: AccessPath, predicate: Expression, nullable: bool, crew: Crew) -> None:
         assert path.similar is not None
-        self.ring, self.path, self.predicate, self.nullable, self.threads = ring, path, predicate, nullable, threads
+        self.ring, self.path, self.predicate, self.nullable, self.crew = ring, path, predicate, nullable, crew
         self.similar, self.how = path.similar, look_ups(path.similar.edits)
         entries = ring.capacity * len(self.how.choices)
         self.tags, self.older = np.empty((2, entries), np.uint32)
         nobody = ((ring.first << ENTRY_BITS) - 1) & 0xFFFFFFFF  # before all entries
         self.heads = np.full(1 << (entries - 1).bit_length(), nobody, np.uint32)
         self._powers = np.ones(1, np.uint64)
-        self._bounds = np.empty((2 * self.how.edits + 1) * (self.how.pieces + 1), np.int64)  # room for a search
+        self._bounds = self.room_for_bounds()
 
     @property
     def nbytes(self) -> int:
         return self.tags.nbytes + self.older.nbytes + self.heads.nbytes
+
+    def room_for_bounds(self) -> Array:
+        """Return room for where the pieces of a text begin, for each length that a similar one may have."""
+        return np.empty((2 * self.how.edits + 1) * (self.how.pieces + 1), np.int64)
 
     def keyed(self, side: Side, columns: Columns, arrays: dict[str, Array], n: int) -> Texts:
         """Return what kernels need of some rows."""
@@ -270,31 +314,12 @@ class SimilarTexts:
             self.ring.capacity, begin, self.heads, self.tags, self.older, self._bounds,
         )  # fmt: skip
 
-    def probe(self, rows: Texts, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Found]:
+    def probe(self, rows: Texts, columns: Columns, oldest: Array, newest: Array, scanned: Array) -> Iterator[Search]:
         """Yield candidates, some at a time: numbers of probing rows and of stored rows, `oldest` to `newest`."""
-        status, at, n, pairs = np.zeros(2, np.int64), 0, len(rows.usable), Pairs()
-        wanted = np.empty(len(self.how.table), np.uint64)
-        powers = self._powers_to(rows.longest + self.similar.edits)
-        while at < n:
-            probe(
-                at, rows.prefixes, rows.begins, powers, rows.usable, self.how.edits, self.how.pieces,
-                self.how.choices, self.how.table, self.ring.capacity, self.ring.first, oldest, newest, self.heads,
-                self.tags, self.older, self._bounds, wanted, pairs.probes, pairs.rows, status,
-            )  # fmt: skip
-            pairs.count, stopped = int(status[0]), int(status[1])
-            if stopped == at:  # one text has more than there is room for
-                pairs.reserve(2 * len(pairs.probes))
-                continue
-            at = stopped
-            yield self._once(pairs)
-
-    def _once(self, pairs: Pairs) -> Found:
-        """Return pairs without those that were found before."""
-        probes, rows = pairs.probes[: pairs.count], pairs.rows[: pairs.count] - self.ring.first
-        both = np.unique((probes << 40) | rows)
-        found = Pairs(0)
-        found.probes, found.rows, found.count = both >> 40, (both & ((1 << 40) - 1)) + self.ring.first, len(both)
-        return Found(self, found, len(both))
+        n, powers = len(rows.usable), self._powers_to(rows.longest + self.similar.edits)
+        threads = min(self.crew.threads, max(n // PART_TEXTS, 1))
+        cuts = [n * part // threads for part in range(threads + 1)]
+        yield from self.crew.deal((Search(self, rows, powers, oldest, newest, *cut) for cut in pairwise(cuts)), threads)
 
     def _powers_to(self, size: int) -> Array:
         """Return the powers of the hash's base, up to this one and more."""

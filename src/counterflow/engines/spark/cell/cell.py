@@ -9,12 +9,17 @@ A cell is told the rows of a micro-batch and how far the watermark has moved, an
 - a row of a semi join is emitted when the watermark passes its first pair.
 
 What has been emitted is thus a function of the rows and of the watermark, and nothing else has to be remembered.
+
+A cell's threads share its work, on one window a side. They search it as `windows/crew.py` says; and while some search,
+others store new rows in the window that is not searched, and gather the results of what was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +30,14 @@ from counterflow.engines.spark.cell.row_order import HOME
 from counterflow.engines.spark.cell.side_window import SideRows, SideWindow, clipped, rows_of
 from counterflow.predicate.expression import SIDES, Side, opposite
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.crew import Crew
 from counterflow.windows.gather import gather
 from counterflow.windows.times import INT64, saturating_subtract
 from counterflow.windows.vectors import Array
+
+# The pairs of which one thread gathers the results. Each segment of a window costs a call that holds Python's lock, so
+# there should be as many as one search finds, if they are not too many for memory.
+PAIRS_AT_ONCE, PAIRS_AT_ONCE_MAX = 1 << 14, 1 << 17
 
 # Ends of time, and a reach without bound: far enough outside 64 bits that sums of them stay apart.
 BEGIN, END, UNBOUNDED = -(1 << 80), 1 << 80, 1 << 66
@@ -45,9 +55,9 @@ class NewRows:
 class Cell:
     """A cell with windows of durations: the coordinate of a row is its time, so rows may come in any order."""
 
-    def __init__(self, spec: JoinSpec, grid: Grid) -> None:
-        self.spec, self.grid = spec, grid
-        self.left, self.right = SideWindow(spec, "left"), SideWindow(spec, "right")
+    def __init__(self, spec: JoinSpec, grid: Grid, threads: int = 1) -> None:
+        self.spec, self.grid, self.crew = spec, grid, Crew(threads)
+        self.left, self.right = SideWindow(spec, "left", self.crew), SideWindow(spec, "right", self.crew)
         # An eager cell emits a pair as soon as its second row comes, whatever the watermark.
         self.eager = grid.pairs and spec.how not in ("semi", "anti") and not spec.ordered
         reaches = [(s.side, s.window.reach) for s in (spec.left, spec.right)]
@@ -67,10 +77,13 @@ class Cell:
 
     def load(self, tables: list[tuple[Side, pa.Table]], watermark: int) -> None:
         """Put rows that came in earlier batches back into the windows, without a result."""
-        for side in SIDES:
-            stored = [table for s, table in tables if s == side]
-            if stored:
-                self.window(side).append(rows_of(self.spec, side, pa.concat_tables(stored)))
+        stored = {side: [table for s, table in tables if s == side] for side in SIDES}
+        with self.crew.beside(partial(self._put_back, "right", stored["right"])):
+            self._put_back("left", stored["left"])
+
+    def _put_back(self, side: Side, tables: list[pa.Table]) -> None:
+        if tables:
+            self.window(side).append(rows_of(self.spec, side, pa.concat_tables(tables)))
 
     def step(self, new: list[NewRows], before: int, watermark: int) -> Iterator[pa.Table]:
         """Yield the results that are due when these rows come and the watermark moves on from `before`.
@@ -133,15 +146,21 @@ class Cell:
 
     def _admit(self, new: list[NewRows], watermark: int) -> Iterator[pa.Table]:
         """Store the rows. If the join is eager, yield the pairs that they make with the windows and with each other."""
-        rows = {side: [(self._rows(n), n.stored) for n in new if n.side == side] for side in SIDES}
+        found = list(self.crew.in_turn(partial(self._rows, n) for n in new))
+        rows = {side: [(r, n.stored) for r, n in zip(found, new, strict=True) if r.side == side] for side in SIDES}
+        stores = {side: partial(self._store, side, [r for r, stored in rows[side] if stored]) for side in SIDES}
+        if not self.eager:
+            with self.crew.beside(stores["right"]):
+                stores["left"]()
+            return
         for side in ("right", "left"):  # the right rows look before the left ones are stored: a new pair is found once
-            window, other = self.window(side), self.window(opposite(side))
-            if self.eager:
+            with self.crew.beside(stores[side]):
                 for probing, _ in rows[side]:
-                    yield from self._pairs(probing, other)
-            for found, stored in rows[side]:
-                if stored:
-                    window.append(found)
+                    yield from self._pairs(probing, self.window(opposite(side)))
+
+    def _store(self, side: Side, rows: list[SideRows]) -> None:
+        for some in rows:
+            self.window(side).append(some)
 
     def _rows(self, new: NewRows) -> SideRows:
         return rows_of(self.spec, new.side, new.table)
@@ -169,15 +188,19 @@ class Cell:
             yield from self._pairs(self._earlier(rows), self.window(opposite(side)))
 
     def _pairs(self, rows: SideRows, window: SideWindow) -> Iterator[pa.Table]:
-        for p, numbers in window.probe(rows):
-            order, stored, times = window.payload(numbers)
-            if HOME in stored.column_names:
-                at_home = [t.column(HOME).to_numpy() for t in (rows.table, stored)]
-                here = at_home[0][p[order]] | at_home[1]
-                order, stored, times = order[here], stored.filter(pa.array(here)), times[here]
-            halves = Half(rows.table, rows.times[p[order]], p[order]), Half(stored, times)
-            left, right = halves if rows.side == "left" else halves[::-1]
-            yield self._results(left, right, np.maximum(left.times, right.times))
+        found = _some_at_once(window.probe(rows))
+        yield from self.crew.in_turn(partial(self._paired, rows, window, p, numbers) for p, numbers in found)
+
+    def _paired(self, rows: SideRows, window: SideWindow, p: Array, numbers: Array) -> pa.Table:
+        """Return the results of pairs: places in `rows`, and numbers in the window."""
+        order, stored, times = window.payload(numbers)
+        if HOME in stored.column_names:
+            at_home = [t.column(HOME).to_numpy() for t in (rows.table, stored)]
+            here = at_home[0][p[order]] | at_home[1]
+            order, stored, times = order[here], stored.filter(pa.array(here)), times[here]
+        halves = Half(rows.table, rows.times[p[order]], p[order]), Half(stored, times)
+        left, right = halves if rows.side == "left" else halves[::-1]
+        return self._results(left, right, np.maximum(left.times, right.times))
 
     def _unmatched(self, side: Side, before: int, watermark: int) -> Iterator[pa.Table]:
         rows = self._undecided(side, before, watermark)
@@ -222,3 +245,19 @@ class Cell:
             pair_time,
         )
         return with_order(table, left, right) if self.spec.ordered else table
+
+
+def _some_at_once(parts: Iterator[tuple[Array, Array]]) -> Iterator[tuple[Array, Array]]:
+    """Yield the pairs of small parts together, at least PAIRS_AT_ONCE, and those of large parts in pieces."""
+    waiting: list[tuple[Array, Array]] = []
+    count = 0
+    for part in chain(parts, [None]):
+        if part is not None:
+            waiting.append(part)
+            count += len(part[0])
+        if waiting and (part is None or count >= PAIRS_AT_ONCE):
+            p, numbers = waiting[0] if len(waiting) == 1 else map(np.concatenate, zip(*waiting, strict=True))
+            for begin in range(0, count, PAIRS_AT_ONCE_MAX):
+                piece = slice(begin, begin + PAIRS_AT_ONCE_MAX)
+                yield p[piece], numbers[piece]
+            waiting, count = [], 0

@@ -26,16 +26,16 @@ from counterflow.windows.times import INT64, horizon_of
 from counterflow.windows.vectors import Array
 
 
-def new_cell(spec: JoinSpec, grid: Grid) -> Cell:
-    """Return an empty cell of the kind that the join's windows need."""
-    return RowWindowCell(spec, grid) if has_row_windows(spec) else Cell(spec, grid)
+def new_cell(spec: JoinSpec, grid: Grid, threads: int = 1) -> Cell:
+    """Return an empty cell of the kind that the join's windows need; so many threads share its work."""
+    return RowWindowCell(spec, grid, threads) if has_row_windows(spec) else Cell(spec, grid, threads)
 
 
 class RowWindowCell(Cell):
     """A cell in which the coordinate of a row is its number."""
 
-    def __init__(self, spec: JoinSpec, grid: Grid) -> None:
-        super().__init__(spec, grid)
+    def __init__(self, spec: JoinSpec, grid: Grid, threads: int = 1) -> None:
+        super().__init__(spec, grid, threads)
         self.eager = False
         self.waiting: dict[Side, list[pa.Table]] = {"left": [], "right": []}
 

@@ -13,6 +13,7 @@ from counterflow.engines.spark.cell.grid import padded_sides
 from counterflow.engines.spark.cell.row_order import SOURCE, TIE, has_row_windows
 from counterflow.predicate.expression import Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.crew import Crew
 from counterflow.windows.store import Batch, WindowStore, passing, predicate_columns
 from counterflow.windows.times import INT64, time_bounds, time_values
 from counterflow.windows.vectors import Array
@@ -95,9 +96,9 @@ class PayloadSegment:
 class SideWindow:
     """The rows of one side. Store and segments number them alike, in the order in which they come."""
 
-    def __init__(self, spec: JoinSpec, side: Side) -> None:
+    def __init__(self, spec: JoinSpec, side: Side, crew: Crew) -> None:
         self.spec, self.side = spec, side
-        self.store = WindowStore(side, spec.predicate, spec.parts)
+        self.store = WindowStore(side, spec.predicate, spec.parts, threads=crew)
         self.segments: list[PayloadSegment] = []
 
     @property

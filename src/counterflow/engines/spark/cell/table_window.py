@@ -22,6 +22,7 @@ from counterflow.engines.spark.cell.side_window import PayloadSegment, SideRows,
 from counterflow.errors import StateError
 from counterflow.predicate.expression import opposite
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.crew import Crew
 from counterflow.windows.gather import gather
 from counterflow.windows.shared_window import read_window, write_window
 from counterflow.windows.times import INT64
@@ -41,10 +42,10 @@ def file_name(name: str, from_us: int) -> str:
 class TableWindow:
     """The rows of a table, searched for the partners of a stream's rows."""
 
-    def __init__(self, spec: JoinSpec, path: Path) -> None:
+    def __init__(self, spec: JoinSpec, path: Path, threads: int) -> None:
         side = spec.table_side
         assert side is not None
-        self.spec, self.side, self.path = spec, side, path
+        self.spec, self.side, self.path, self.crew = spec, side, path, Crew(threads)
         self._window: SideWindow | None = None  # until the first rows come, which tell how to search it
 
     def _opened(self, rows: SideRows) -> SideWindow:
@@ -59,7 +60,7 @@ class TableWindow:
                     all_rows = window.next == sum(map(len, parts))  # those that match nothing are not in the file
                     if not (all_rows and write_window(window.store, shared)):
                         return window
-                window = SideWindow(self.spec, self.side)
+                window = SideWindow(self.spec, self.side, self.crew)
                 read_window(window.store, shared)
         except (OSError, ValueError):  # a full disk, for instance
             return self._built(parts, rows)
@@ -70,7 +71,7 @@ class TableWindow:
         return window
 
     def _built(self, parts: list[pa.Table], rows: SideRows) -> SideWindow:
-        window = SideWindow(self.spec, self.side)
+        window = SideWindow(self.spec, self.side, self.crew)
         for part in parts:
             stored = rows_of(self.spec, self.side, part)
             window.append(replace(stored, times=_always(len(stored))), by_number=True)
@@ -133,7 +134,7 @@ class _Opened:
 _opened: dict[str, _Opened] = {}  # by the table's name, for all tasks of this worker process
 
 
-def table_window(spec: JoinSpec, folder: str, name: str, at_us: int) -> TableWindow:
+def table_window(spec: JoinSpec, folder: str, name: str, at_us: int, threads: int = 1) -> TableWindow:
     """Return the table as it is to be seen at this time: the newest file of this name that counts by then."""
     path = _newest(Path(folder), name, at_us)
     opened = _opened.get(name)
@@ -142,7 +143,7 @@ def table_window(spec: JoinSpec, folder: str, name: str, at_us: int) -> TableWin
         _opened.pop(name, None)  # before the next one needs as much memory
         for other in [key for key, found in _opened.items() if now - found.used > UNUSED_S]:
             del _opened[other]
-        opened = _opened[name] = _Opened(path, TableWindow(spec, path))
+        opened = _opened[name] = _Opened(path, TableWindow(spec, path, threads))
         for old in _files(Path(folder), name)[:-FILES_KEPT]:
             for needless in (old, old.with_name(f"{old.name}{INDEX}"), old.with_name(f"{old.name}{INDEX}.lock")):
                 needless.unlink(missing_ok=True)  # another worker may have done it

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from counterflow.engines.spark.state.hot_files import HotFiles
 from counterflow.engines.spark.state.identity import identity_of, origin_of
 from counterflow.predicate.expression import SIDES, Side
 from counterflow.spec.join_spec import JoinSpec
+from counterflow.windows.crew import Crew
 from counterflow.windows.times import time_values
 
 SWEEP_BATCHES = 64  # after this many batches, copies that no directory names are looked for
@@ -72,8 +74,8 @@ OUTPUT = "cell INT, " + ", ".join(f"{name} BIGINT" for name in COUNTERS) + ", ev
 class CounterflowCell(StatefulProcessor):
     """What Spark calls for each cell, with the cell's state, in every micro-batch."""
 
-    def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None) -> None:
-        self.spec, self.layout, self.late_rows = spec, layout, late_rows
+    def __init__(self, spec: JoinSpec, layout: Layout, late_rows: str | None = None, threads: int = 1) -> None:
+        self.spec, self.layout, self.late_rows, self.threads = spec, layout, late_rows, threads
         self.identity = identity_of(spec, layout)
         self.join = uuid.uuid4().hex  # tells this join from others in the same query, in memory only
 
@@ -143,8 +145,8 @@ class CounterflowCell(StatefulProcessor):
     def _advance(self, cell: int, directory: Directory, batch: MicroBatch, watermark: int) -> Iterator[pd.DataFrame]:
         files = HotFiles(self._name(cell))
         store = ChunkStore(self.spec, directory, self.chunk_state, files, batch.counts)
-        new, chunks = self._new_chunks(store, batch)
-        empty = new_cell(self.spec, self.layout.grid(cell))
+        new, chunks = self._new_chunks(store, batch, Crew(self.threads))
+        empty = new_cell(self.spec, self.layout.grid(cell), self.threads)
         if new or empty.waits:
             before = _since(directory)
             version = next_version(directory.version, new, before, watermark)
@@ -175,24 +177,26 @@ class CounterflowCell(StatefulProcessor):
         """Return a name that no other cell on this machine has, for as long as the driver lives."""
         return _hashed(_query_id(), self.join, cell)
 
-    def _new_chunks(self, store: ChunkStore, batch: MicroBatch) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
+    def _new_chunks(
+        self, store: ChunkStore, batch: MicroBatch, crew: Crew
+    ) -> tuple[list[NewBlob], list[tuple[ChunkEntry, bytes]]]:
         """Return the new rows as blobs for a job, and those that are stored as chunks, too."""
         new: list[NewBlob] = []
         chunks: list[tuple[ChunkEntry, bytes]] = []
-        for side in SIDES:
-            for stored in (True, False):
-                tables = batch.tables.get((side, stored))
-                if not tables:
-                    continue
-                rows = in_one_order(self.spec.side(side), pa.concat_tables(tables))
-                if TIE in rows.column_names and not is_order_sensitive(self.spec):
-                    rows = rows.drop_columns([TIE])
-                for part in pieces(rows):
-                    entry, blob = store.new(self.spec.side(side), part)
-                    new.append(NewBlob(side, blob, stored))
-                    if stored:
-                        chunks.append((entry, blob))
+        received = [(side, stored) for side in SIDES for stored in (True, False) if (side, stored) in batch.tables]
+        rows = crew.in_turn(partial(self._in_one_order, side, batch.tables[side, stored]) for side, stored in received)
+        parts = [(*kind, part) for kind, table in zip(received, rows, strict=True) for part in pieces(table)]
+        made = crew.in_turn(store.making(self.spec.side(side), part) for side, _, part in parts)
+        for (side, stored, _), (entry, blob) in zip(parts, made, strict=True):
+            new.append(NewBlob(side, blob, stored))
+            if stored:
+                chunks.append((entry, blob))
         return new, chunks
+
+    def _in_one_order(self, side: Side, tables: list[pa.Table]) -> pa.Table:
+        rows = in_one_order(self.spec.side(side), pa.concat_tables(tables))
+        is_needless = TIE in rows.column_names and not is_order_sensitive(self.spec)
+        return rows.drop_columns([TIE]) if is_needless else rows
 
     def _run(
         self, job: Job, empty: Cell, store: ChunkStore, batch: MicroBatch

@@ -221,7 +221,7 @@ def _auto(spec: JoinSpec, engine: Spark, cores: int) -> Layout:
     but = ""
     if _kept_sides(spec, engine, cores):
         if cores >= BAND_CELLS_MIN and _spreads(spec, engine, cores):
-            return _band(spec, engine, cores, f"a cell for each of {cores} cores")
+            return _band(spec, engine, cores, f"a cell for each of {cores} tasks at once")
         few = f"with fewer than {BAND_CELLS_MIN} cells a matrix copies little, and is even whatever the values are"
         narrow = "the values of its keys are too few for so many cells"
         but = f"; not 'band': {few if cores < BAND_CELLS_MIN else narrow}"
@@ -239,7 +239,7 @@ def _best_matrix(spec: JoinSpec, engine: Spark, cells: int, but: str) -> Layout:
         return decisive
     rows, columns = least_copies(cells, *_sizes(spec, engine).values())
     said = "window times rate" if engine.rates else "window, rates taken as equal"
-    return _matrix(spec, rows, columns, f"a cell for each of {cells} cores with the least copied ({said}){but}")
+    return _matrix(spec, rows, columns, f"a cell for each of {cells} tasks at once with the least copied ({said}){but}")
 
 
 def _sizes(spec: JoinSpec, engine: Spark) -> dict[Side, float]:

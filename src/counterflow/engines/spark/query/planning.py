@@ -20,6 +20,7 @@ from counterflow.errors import ColumnError, InputError, OptionError, TimeError, 
 from counterflow.predicate.expression import SIDES, Side, columns_of, opposite
 from counterflow.spec.join_spec import PAIR_TIME, JoinSpec, SideSpec, build_spec
 
+TASK_CPUS = "spark.task.cpus"
 WATERMARK_KEY = "spark.watermarkDelayMs"  # how Spark marks an event-time column in a schema's metadata
 
 
@@ -51,7 +52,7 @@ def plan(inputs: Frames, options: dict[str, Any], engine: Spark) -> tuple[JoinSp
                 _check_watermark(side_spec, frame)
     elif engine.late_rows is not None:
         raise OptionError("late_rows= is for streams: no row of a static DataFrame is late")
-    return spec, choose_layout(spec, engine, _cores(inputs.session))
+    return spec, choose_layout(spec, engine, _cells_at_once(inputs.session, engine))
 
 
 def _check_kinds(inputs: Frames, table: Side | None) -> None:
@@ -121,6 +122,24 @@ def _check_watermark(side: SideSpec, frame: Any) -> None:
             f"the {side.side} stream has no watermark on '{side.time}', so its rows could never be forgotten: call "
             f'.withWatermark("{side.time}", "10 seconds") with how late its rows may come'
         )
+
+
+def cell_threads(session: Any, engine: Spark) -> int:
+    """Return how many threads share the work of a cell: as many as asked for, or as a task has cores."""
+    return _task_cpus(session) if engine.threads is None else engine.threads
+
+
+def _task_cpus(session: Any) -> int:
+    """Return the cores that Spark reserves for each task; 1 where a session does not tell."""
+    try:
+        return max(int(session.conf.get(TASK_CPUS, "1")), 1)
+    except (PySparkException, ValueError):
+        return 1
+
+
+def _cells_at_once(session: Any, engine: Spark) -> int:
+    """Return how many cells can run at once, each in a task with its threads."""
+    return max(_cores(session) // max(cell_threads(session, engine), _task_cpus(session)), 1)
 
 
 def _cores(session: Any) -> int:

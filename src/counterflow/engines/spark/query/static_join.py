@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,7 +16,9 @@ from counterflow.predicate.expression import SIDES
 from counterflow.spec.join_spec import JoinSpec
 
 
-def join_static(spec: JoinSpec, layout: Layout) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def join_static(
+    spec: JoinSpec, layout: Layout, threads: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that joins the cells of one partition: packed rows in, results as blobs out."""
 
     @readable
@@ -25,8 +28,10 @@ def join_static(spec: JoinSpec, layout: Layout) -> Callable[[Iterator[pa.RecordB
             new = NewRows(message["side"], from_blob(message["payload"]), message["stored"])
             cells.setdefault(layout.cell(message["cell"]), []).append(new)
         for cell, rows in cells.items():
-            for part in gathered(new_cell(spec, layout.grid(cell)).step(rows, BEGIN, END)):
-                yield pa.RecordBatch.from_arrays([pa.array([to_blob(part)], pa.binary())], ["payload"])
+            joining = new_cell(spec, layout.grid(cell), threads)
+            parts = gathered(joining.step(rows, BEGIN, END))
+            for blob in joining.crew.in_turn(partial(to_blob, part) for part in parts):
+                yield pa.RecordBatch.from_arrays([pa.array([blob], pa.binary())], ["payload"])
 
     counterflow_join.__name__ = counterflow_join.__qualname__ = f"counterflow join in {layout}"
     return counterflow_join

@@ -32,14 +32,15 @@ NOW = f"{RESERVED}now"
 FOR_EVER = 2**63 - 1
 
 
-def join_beside_table(spec: JoinSpec, inputs: Frames, output: StructType, engine: Spark) -> DataFrame:
+def join_beside_table(spec: JoinSpec, inputs: Frames, output: StructType, engine: Spark, threads: int) -> DataFrame:
     """Read the table, and return the DataFrame of the stream's results with it."""
     assert spec.table_side is not None
     table, stream = (_union(inputs.frames(side)) for side in (spec.table_side, opposite(spec.table_side)))
     files = TableFiles(table, spec)
     if engine.refresh is not None:
         stream = stream.withColumn(NOW, F.current_timestamp())  # the micro-batch's own time, also if it runs again
-    joined = stream.mapInArrow(_join(spec, files.name, engine.null_times == "drop", engine.refresh is not None), output)
+    join = _join(spec, files.name, threads, engine.null_times == "drop", engine.refresh is not None)
+    joined = stream.mapInArrow(join, output)
     if engine.refresh is not None:
         keep_fresh(files, engine.refresh_s)
     return joined
@@ -50,7 +51,7 @@ def _union(frames: list[Any]) -> Any:
 
 
 def _join(
-    spec: JoinSpec, name: str, drop_null_times: bool, dated: bool
+    spec: JoinSpec, name: str, threads: int, drop_null_times: bool, dated: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that joins a part of the stream's rows; if `dated`, these carry the batch's time."""
     assert spec.table_side is not None
@@ -67,7 +68,7 @@ def _join(
             rows = rows if rows.schema == side.schema else rows.cast(side.schema)
             if drop_null_times:
                 rows = rows.filter(rows.column(side.time).is_valid())
-            for results in table_window(spec, spark_files(), name, at_us).join(rows):
+            for results in table_window(spec, spark_files(), name, at_us, threads).join(rows):
                 yield from results.to_batches(max_chunksize=BLOB_ROWS_MAX)
 
     counterflow_join.__name__ = counterflow_join.__qualname__ = f"counterflow join with a {spec.table_side} table"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +25,9 @@ class ChunkStore:
         self.spec, self.directory, self.durable, self.files, self.counts = spec, directory, durable, files, counts
         self._positions = itertools.count()
 
-    def new(self, side: SideSpec, rows: pa.Table) -> tuple[ChunkEntry, bytes]:
-        """Return a chunk that is named by this batch and its position in it. It is not stored yet."""
-        return new_chunk(side, rows, self.directory.batches, next(self._positions))
+    def making(self, side: SideSpec, rows: pa.Table) -> Callable[[], tuple[ChunkEntry, bytes]]:
+        """Return what makes a chunk, in any thread. It has a name already: of this batch, and its position in it."""
+        return partial(new_chunk, side, rows, self.directory.batches, next(self._positions))
 
     def add(self, entry: ChunkEntry, blob: bytes) -> None:
         """Store a chunk, with a copy."""
@@ -46,7 +48,7 @@ class ChunkStore:
         oldest = min((entry.time_min for entry in self.directory.chunks), default=0)
         for group in list(mergeable(self.directory.chunks, self.spec, max(min(needless.values()), oldest))):
             rows = merged([self._read(entry) for entry in group])
-            self.add(*self.new(self.spec.side(group[0].side), rows))
+            self.add(*self.making(self.spec.side(group[0].side), rows)())
             self._forget(group)
 
     def _read(self, entry: ChunkEntry) -> pa.Table:

@@ -58,12 +58,22 @@ def in_one_order(side: SideSpec, table: pa.Table) -> pa.Table:
     table = table.combine_chunks()
     names = [name for name in (SOURCE, TIE) if name in table.schema.names]
     keys = [time_values(side, table), *(table.column(name).to_numpy() for name in names)]
-    order = np.lexsort(keys[::-1])
+    order = _ordered(keys)
     alike = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
     if alike.any():
         keys += [key for column in table.columns for key in _hidden_order(column)]
         order = np.lexsort(keys[::-1])
     return table.take(pa.array(order))
+
+
+def _ordered(keys: list[Array]) -> Array:
+    """Return the order of rows by these keys, the first one first: rows that come by time nearly have it already."""
+    order = np.argsort(keys[0], kind="stable")
+    same = np.diff(keys[0][order]) == 0
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    rows = order[tied]
+    order[tied] = rows[np.lexsort([key[rows] for key in keys[::-1]])]
+    return order
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:

@@ -27,7 +27,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+
+import pyarrow as pa
 
 from counterflow import errors
 from counterflow.engines.spark.cell.cell import Cell, NewRows
@@ -113,9 +116,10 @@ class Host:
             hosted.version = hosted.answer = None
             answer, rows = Answer(), 0
             new = [NewRows(side, from_blob(blob), stored) for side, blob, stored in job.new]
-            for table in gathered(hosted.cell.step(new, job.before, job.watermark)):
-                rows += len(table)
-                answer.add(to_blob(table))
+            tables = gathered(hosted.cell.step(new, job.before, job.watermark))
+            for count, blob in hosted.cell.crew.in_turn(partial(_counted_blob, table) for table in tables):
+                rows += count
+                answer.add(blob)
             needless = hosted.cell.forget(job.watermark)
             hosted.nbytes = hosted.cell.nbytes + answer.nbytes
             took_us = (time.perf_counter_ns() - began) // 1000
@@ -262,6 +266,10 @@ def _started(pid: int) -> str | None:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return None
+
+
+def _counted_blob(table: pa.Table) -> tuple[int, bytes]:
+    return len(table), to_blob(table)
 
 
 def _done(answer: Answer) -> JobOutcome:

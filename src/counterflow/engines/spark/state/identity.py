@@ -124,8 +124,11 @@ def _differences(before: Identity, now: Identity) -> Iterator[str]:
 
 
 def _advice(name: str, value: str) -> str:
-    if name == "layout":  # '2x1', 'hash 4', or the two matrices of a full join, which follow from one
-        return f": engine=cf.Spark(layout='{value.split(' + ')[0].replace(' ', ':')}') keeps it"
+    if name == "layout":  # '2x1', 'hash 4', 'band 16 on ...', or the two matrices of a full join, which follow from one
+        kind, *words = value.split()
+        given = kind if "x" in kind else f"{kind}:{words[0]}"
+        same = " with the same sample= and rates=" if kind == "band" else ""
+        return f": engine=cf.Spark(layout='{given}'){same} keeps it"
     return f": set spark.sql.session.timeZone to {value}" if name == "session time zone" else ""
 
 

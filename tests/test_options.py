@@ -376,7 +376,7 @@ def test_spark_options_that_could_do_nothing(options, message):
 # --- the command line
 
 JOIN = ["left.csv", "right.parquet", "--where=abs(l.x - r.a) <= 1", "--time=ts", "--window=5"]
-NEEDED = {"join": JOIN, "explain": JOIN}
+NEEDED = {"rescale": ["checkpoint", "--partitions=2"], "join": JOIN, "explain": JOIN}
 ONE_RUN = ["--algorithm=kang", "--case=5", "--schedule=starve:5"]
 # Each option with another value than its default, and what it needs beside it.
 CLI: dict[str, tuple[list[str], list[str]]] = {
@@ -436,11 +436,17 @@ CLI: dict[str, tuple[list[str], list[str]]] = {
     "bench local --access": ([], ["--access=scan"]),
     "bench local --share": ([], ["--share=0.7"]),
     "bench local --waiting": ([], ["--waiting=park"]),
+    "rescale --partitions": ([], ["--partitions=4"]),
+    "rescale --file-sink": ([], ["--file-sink=pairs"]),
+    "rescale --json": ([], ["--json"]),
     "reproduce --output": ([], ["--output=there"]),
     "reproduce --list": ([], ["--list"]),
     "reproduce --json": ([], ["--json"]),
     "reproduce --smoke": ([], ["--smoke"]),
 }  # fmt: skip
+
+
+NO_SESSION = SimpleNamespace(stop=lambda: None)
 
 
 def options_of_commands() -> list[str]:
@@ -460,6 +466,7 @@ def calls(monkeypatch) -> list[Any]:
     """What commands call, instead of what takes long."""
     from counterflow.cli import demo, reproduce
     from counterflow.cli import output_files as files
+    from counterflow.engines.spark import session
     from counterflow.lab.bench import gate, kernels, layouts, plan_calibration, plan_verification, predicates
     from counterflow.lab.bench import local_algorithms as local
     from counterflow.lab.bench import local_configuration as chosen
@@ -501,6 +508,9 @@ def calls(monkeypatch) -> list[Any]:
     monkeypatch.setattr(reproduce, "reproduce", stand_in("reproduce", True))
     monkeypatch.setattr(files, "join_on_spark", stand_in("join_on_spark", pa.table({"x": [1]})))
     monkeypatch.setattr(files, "write_table", stand_in("write_table", None))
+    rescaled = dict(cells=4, layout="2x2", partitions_before=2, partitions=4, batch_id=7)
+    monkeypatch.setattr(cf, "rescale", stand_in("rescale", rescaled))
+    monkeypatch.setattr(session, "local_session", lambda *_, **__: NO_SESSION)
     for name in ("window_join", "explain"):
         monkeypatch.setattr(cf, name, noted(getattr(cf, name), found))
     return found

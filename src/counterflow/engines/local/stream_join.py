@@ -298,8 +298,7 @@ class StreamJoin:
 
     def _produce(self, patience: Callable[[], float]) -> Iterator[StreamItem | None]:
         assert self._core is not None and self._results is not None and self.driver is not None
-        core, results, limit = self._core, self._results, BEGINNING
-        finished = False
+        core, results, limit, finished = self._core, self._results, BEGINNING, False
         while not finished:
             finished = core.finished and not self._found  # asked first, so that nothing is left behind
             found = self._found.popleft() if self._found else self._collect(patience)

@@ -58,8 +58,8 @@ class Crew:
     def deal(self, tasks: Iterable[SomeTask], threads: int | None = None) -> Iterator[SomeTask]:
         """Yield each task whenever it has made a step, in their order; one that is not done then makes its next step.
 
-        With `threads` it is dealt out over about so many, where the work is not worth all of them. An error in a task is
-        raised here. When this ends, early or not, no thread is at it any more.
+        With `threads` about so many share the work, where it is not worth all of them. An error in a task is raised
+        here. When this ends, early or not, no thread is at it any more.
         """
         threads = min(threads or self.threads, self.threads)
         if threads == 1:

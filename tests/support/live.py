@@ -13,7 +13,7 @@ import pytest
 
 SCHEMA = pa.schema({"id": pa.int64(), "t": pa.int64(), "s": pa.string()})
 NEAR = dict(where="l.id = r.id", time="t", window=10)
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120  # a compilation takes twenty on a quiet machine
 
 
 BEFORE: set[threading.Thread] = set()  # of other tests in this process, such as those that serve state for Spark

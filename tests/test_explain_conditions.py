@@ -35,7 +35,7 @@ SAID = {
     "two inequalities": ("overlap on l.a to l.c", [INTERVAL, INTERVAL]),
     "OR of two equalities": ("hash on l.a; or hash on l.b", [("an index for each alternative", "compiled")]),
     "ratio": ("band on log_size(l.p)", [IMPLIED, IMPLIED]),
-    "prefix": ("overlap on text_place(l.s)", [("implied interval", "numpy")]),
+    "prefix": ("overlap on text_place(l.s)", [("implied interval", "compiled")]),
     "levenshtein": ("pieces of l.s", [("pieces of texts", "numpy")]),
     "function with a band": ("band on l.x", [BAND, ("nothing", "numba, or Python")]),
 }
@@ -76,7 +76,7 @@ OTHERS = {
     "abs(l.x - r.x) <= 1 OR abs(l.x - r.x) <= l.k": [("an index for each alternative", "compiled")],
     "abs(l.x - r.x) <= 1 OR abs(l.x - r.x) <= 3": [("implied band", "compiled")],
     "l.k IN (r.k, r.x)": [("an index for each alternative", "compiled")],
-    "(l.k = r.k OR l.s = r.s) AND l.x <> r.x": [("an index for each alternative", "numpy"), ("nothing", "compiled")],
+    "(l.k = r.k OR l.s = r.s) AND l.x <> r.x": [("an index for each alternative", "compiled"), ("nothing", "compiled")],
     "l.k = r.k OR l.x < r.x": [("nothing", "compiled")],
     "l.s LIKE r.s": [("implied interval", "numpy")],
     "upper(l.s) = lower(r.s)": [("hash index", "numpy")],

@@ -24,7 +24,7 @@ from counterflow.reference import reference_pairs
 from counterflow.reference.one_pair import evaluate as evaluate_row
 from counterflow.reference.table_rows import row_values
 from counterflow.spec.join_spec import build_spec
-from counterflow.windows.compiled.compiled_predicate import kernel_array
+from counterflow.windows.compiled.compiled_predicate import kernel_array, predicate_array
 from counterflow.windows.compiled.predicate_source import Accept, compile_predicate
 from counterflow.windows.evaluate import Frame
 from counterflow.windows.evaluate import evaluate as evaluate_vectors
@@ -52,7 +52,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "dec": (pa.decimal128(10, 2), decimals("0", "0.01", "1.50", "-1.50", "7", "99999999.99")),
     "wide": (pa.decimal128(38, 5), decimals("0", "1.50001", "-7", "123456789012345678901234567890123.00001")),
     "b": (pa.bool_(), [True, False]),
-    "s": (pa.string(), ["", "a", "ab", "B", "7", "-1.5", "1e20", "2024-02-29"]),
+    "s": (pa.string(), ["", "a", "ab", "B", "7", "-1.5", "1e20", "2024-02", "2024-02-29", "2024-02-29 12:00"]),
     "d": (pa.date32(), [m.date() for m in MOMENTS]),
     "t": (pa.timestamp("us", "UTC"), IN_UTC),
     "n": (pa.timestamp("us"), MOMENTS),
@@ -218,6 +218,8 @@ def plain_conditions(depth: int = 2) -> st.SearchStrategy[str]:
         _fill("({} {} {})", n, _pick("=", "<>", "<", "<=", ">", ">=", "<=>"), n),
         _fill("({} {} {} + INTERVAL 1 DAY)", _column("t"), _pick("=", "<", ">=", "<=>"), _column("t")),
         _fill("({} {} {})", _column("d"), _pick("=", "<", ">=", "<=>"), _column("d")),
+        _fill("({} {} {})", _column("s"), _pick("=", "<", ">=", "<>", "<=>"), _column("s") | _pick("'2024-02-29'")),
+        _fill("startswith({}, {})", _column("s"), _column("s") | _pick("'2024-02'")),
         _column("b"),
     )
     if depth == 0:
@@ -269,7 +271,7 @@ def interpreted_accept(accept: Accept) -> Any:
             nulls = 0
             for k, column in enumerate(accept.columns[side]):
                 vector = vectors[side][column.name]
-                values[f"{side[0]}{k}"] = kernel_array(vector)[row]
+                values[f"{side[0]}{k}"] = predicate_array(column, {column.name: kernel_array(vector)})[row]
                 nulls |= (not vector.mask()[row]) << k
             values[f"{side[0]}_nulls"] = np.uint64(nulls)
         with np.errstate(all="ignore"):

@@ -293,6 +293,15 @@ def _strange(rng, n):
     return pa.array(values, mask=rng.random(n) < 0.1)
 
 
+def _texts(rng, n):
+    values = [("", "", "same first bytes ")[i % 3] + str(i // 3) for i in rng.integers(0, 900, n)]
+    return pa.array([text[: 20 - i] for i, text in zip(rng.integers(0, 20, n), values, strict=True)], mask=_few(rng, n))
+
+
+def _few(rng, n):
+    return rng.random(n) < 0.05
+
+
 BANDS = "abs(l.x - r.x) <= 10 AND abs(l.y - r.y) <= 10"
 
 
@@ -320,6 +329,7 @@ PLAIN = {
     "l.y * r.y > 5 AND l.y * r.y > 6": lambda a, b: a["y"] > 6 / b["y"],  # positive, and their product is large
     "l.k = r.k": lambda a, b: a["k"] == b["k"],
     "abs(l.x - r.x) <= 1": lambda a, b: abs(a["x"] - b["x"]) <= 1,
+    "startswith(l.s, r.s)": lambda a, b: np.array([*map(str.startswith, map(str, a["s"]), map(str, b["s"]))]),
 }
 
 
@@ -337,6 +347,7 @@ PLAIN = {
         ("l.x < r.x - 1995", dict(x=_integers(1, 2000)), {}),  # a few pairs: found in the sorted runs
         ("l.x < r.x - 100", dict(x=_integers(1, 2000)), {}),  # many: scanned
         ("l.y * r.y > 5 AND l.y * r.y > 6", dict(y=_integers(2**31, 2**33, pa.int64())), {}),  # beyond 64 bits
+        ("startswith(l.s, r.s)", dict(s=_texts), dict(access="scan")),
         ("l.k = r.k", dict(k=_hot), {}),  # half of all rows have one key
         ("l.f BETWEEN r.f - 1 AND r.f + 1", dict(f=_strange), {}),
     ],

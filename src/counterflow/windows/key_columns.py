@@ -8,10 +8,10 @@ from functools import partial
 from itertools import cycle, islice
 
 import numpy as np
-import pyarrow as pa
 
 from counterflow.predicate.great_circle import ANGLE_MAX, AXES
 from counterflow.windows.text_columns import BACKSLASH
+from counterflow.windows.text_words import encoded_texts
 from counterflow.windows.vectors import Array
 
 PLACE_BYTES = 6  # of a text, which make a number that a DOUBLE holds
@@ -39,13 +39,8 @@ def _log_size(x: Array) -> Array:
 
 def _text_places(texts: Array, fill: int) -> Array:
     """Return where texts stand in the order of texts, by their first bytes; what is missing there is filled up."""
-    try:
-        encoded = pa.array(texts, pa.large_string())
-    except UnicodeEncodeError:  # half a letter
-        encoded = pa.array([(text or "").encode("utf-8", "surrogatepass") for text in texts], pa.large_binary())
-    _, offsets, data = encoded.buffers()
-    ends = np.frombuffer(offsets, np.int64, len(texts) + 1)
-    letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    letters, ends = encoded_texts(texts)
+    letters = letters if len(letters) else np.zeros(1, np.uint8)
     places = np.zeros(len(texts), np.int64)
     for k in range(PLACE_BYTES):
         at = ends[:-1] + k

@@ -21,9 +21,9 @@ from counterflow.code_sources import module_from_text
 from counterflow.jit import choose_instructions
 from counterflow.predicate.expression import Column, Side, opposite
 from counterflow.windows.compiled.entry_source import entry_constants, entry_holes, scan_holes
-from counterflow.windows.compiled.predicate_source import HAVERSINE, Accept
-from counterflow.windows.compiled.source_text import function_text, numba_name, tuple_text
-from counterflow.windows.vectors import kernel_dtype
+from counterflow.windows.compiled.predicate_source import Accept
+from counterflow.windows.compiled.source_text import HAVERSINE, function_text, numba_name, tuple_text
+from counterflow.windows.text_words import column_dtype
 
 TEMPLATES = files("counterflow.windows.compiled") / "templates"
 HOLES_END = "# ---- the text from here on is used as it stands\n"
@@ -73,7 +73,7 @@ class Shape:
     keeps_keys: bool = False  # whether records have their keys, which are compared before the predicate is
 
     def dtypes(self, columns: tuple[Column, ...]) -> list[str]:
-        found = [kernel_dtype(column.type) for column in columns]
+        found = [column_dtype(column.type) for column in columns]
         return [d.str[1:] for d in found if d is not None] + ["u8"] * (self.nullable + self.hashed)
 
     @property

@@ -16,6 +16,7 @@ from counterflow.windows.compiled.build import Kernels, Shape
 from counterflow.windows.compiled.predicate_source import NotCompilable, compile_predicate
 from counterflow.windows.evaluate import Columns
 from counterflow.windows.keys import SLACK, as_float, computed, equality_hashes, key_bounds, stored_range
+from counterflow.windows.text_words import text_words
 from counterflow.windows.vectors import Array, Vector, contiguous, kernel_dtype
 
 Access = Literal["auto", "index", "scan", "prefilter", "merge"]
@@ -34,6 +35,12 @@ def kernel_array(vector: Vector) -> Array:
     if dtype is None or values.dtype == object:
         return values
     return contiguous(values, dtype)
+
+
+def predicate_array(column: Column, arrays: dict[str, Array]) -> Array:
+    """Return a column as compiled predicates get it, of the `kernel_array`s of some rows."""
+    values = arrays[column.name]
+    return text_words(values) if column.type.name == "STRING" else values
 
 
 @dataclass
@@ -89,7 +96,8 @@ class CompiledPredicate:
             (np.dtype(kernel_dtype(column.type)).str[1:], _form(inequality, path.stored))
             for column, inequality in zip(self.scan_columns, self.scan_keys, strict=True)
         )
-        hashed = bool(path.equalities) and not accept.complete
+        of_texts = any(equality.key(path.stored).type.name == "STRING" for equality in path.equalities)
+        hashed = bool(path.equalities) and (of_texts or not accept.complete)
         columns = {side: tuple(found) for side, found in accept.columns.items()}
         shape = Shape(
             probing,
@@ -144,7 +152,7 @@ class CompiledPredicate:
             extra += (null_bits(wanted, columns, n),)
         if shape.hashed:  # 0 where the key has no value
             extra += (np.where(usable == ANYWHERE, np.uint64(0), np.maximum(hashes, np.uint64(1))),)
-        found = tuple(arrays[column.name] for column in wanted)
+        found = tuple(predicate_array(column, arrays) for column in wanted)
         if any(array.dtype == object for array in found):
             raise NotCompilable("a number needs more than 64 bits")
         return Keyed(hashes, keys, usable, found + extra)

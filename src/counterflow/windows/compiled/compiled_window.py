@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from counterflow.predicate.expression import Expression
+from counterflow.predicate.expression import Column, Expression
 from counterflow.windows.access import AccessPath
 from counterflow.windows.compiled import forking  # noqa: F401  from here on forks wait for the compiler
 from counterflow.windows.compiled.block import (
@@ -72,7 +72,7 @@ class CompiledWindow(CompiledPredicate):
         return self.heads.nbytes + self.records.nbytes
 
     def stored_columns(self, part: slice) -> tuple[Array, ...]:
-        names = [of_predicate(column.name) for column in self.kernels.shape.stored_columns]
+        names = [ring_name(column) for column in self.kernels.shape.stored_columns]
         names += [self.name + name for name in self.extra]
         return tuple(self.ring.columns[name][part] for name in names)
 
@@ -81,6 +81,9 @@ class CompiledWindow(CompiledPredicate):
     def append(self, rows: Keyed, begin: int) -> None:
         """Put rows into the index that are in the ring from number `begin` on."""
         n, shape = len(rows.usable), self.kernels.shape
+        for column, values in zip(shape.stored_columns, rows.columns, strict=False):
+            if column.type.name == "STRING":
+                self.ring.write(ring_name(column), begin, values)
         for name, values in zip(self.extra, rows.columns[len(shape.stored_columns) :], strict=True):
             self.ring.write(self.name + name, begin, values)
         if self.access == "prefilter":
@@ -295,6 +298,11 @@ class Task:
         else:
             self.pairs.reserve(max(int(status[WAITING]), len(self.pairs.probes) - self.pairs.count) + 2)
         return True
+
+
+def ring_name(column: Column) -> str:
+    """Return what a predicate's column is called in the ring, as compiled predicates get it."""
+    return f"words {column.name}" if column.type.name == "STRING" else of_predicate(column.name)
 
 
 def empty_index(shape: Shape, capacity: int) -> tuple[Array, Array, Array]:

@@ -26,7 +26,10 @@ from counterflow.predicate.expression import (
 from counterflow.predicate.great_circle import EARTH_RADIUS_M
 from counterflow.predicate.ranges import number_of
 from counterflow.predicate.types import BOOLEAN, DOUBLE, INTEGER_BITS, integer_range
+from counterflow.windows.compiled.source_text import REAL
+from counterflow.windows.compiled.text_source import ON_WORDS, alike, begins_with, is_hashed, word_constant
 from counterflow.windows.evaluate import INT64_MAX, INT64_MIN
+from counterflow.windows.text_words import column_dtype
 from counterflow.windows.vectors import kernel_dtype
 
 SLOW = (
@@ -47,7 +50,7 @@ class Value:
 
     name: str
     valid: str | None
-    kind: str  # int, f4, f8 or bool
+    kind: str  # int, f4, f8, bool or text (a word)
     low: int = 0
     high: int = 0
     scale: int = 0
@@ -97,6 +100,8 @@ def compile_predicate(predicate: Expression, nullable: bool, narrow: bool = Fals
                 raise NotCompilable("DECIMAL")
             if nullable and any(len(known) > NULL_BITS for known in both.values()):
                 raise NotCompilable("a row's NULLs are one word")
+            if is_hashed(conjunct):
+                raise NotCompilable("a text's hash says more")
             _Writer({}, nullable).boolean(conjunct)
             compiled.append(conjunct)
             columns = both
@@ -160,8 +165,7 @@ class _Writer:
         return value
 
     def _column(self, column: Column) -> Value:
-        dtype = kernel_dtype(column.type)
-        if dtype is None:
+        if column_dtype(column.type) is None:
             raise NotCompilable(str(column))
         name = self.names.get(column, "c")
         valid = None
@@ -169,6 +173,8 @@ class _Writer:
             valid = self.assign(f"({name[0]}_nulls & uint64({1 << int(name[1:])})) == uint64(0)")
         elif self.nullable:
             valid = "c_valid"
+        if column.type.name == "STRING":
+            return Value(name, valid, "text")
         if column.type.is_float:
             return Value(name, valid, "f4" if column.type.name == "FLOAT" else "f8")
         if column.type.name == "BOOLEAN":
@@ -183,6 +189,8 @@ class _Writer:
 
     def _literal(self, literal: Literal) -> Value:
         value, type_ = literal.value, literal.type
+        if type_.name == "STRING" and value is not None:
+            return Value(self._argument(word_constant(value), "uint64"), None, "text")
         if value is None or kernel_dtype(type_) is None:
             raise NotCompilable(str(literal))
         if type_.name == "BOOLEAN":
@@ -212,7 +220,10 @@ class _Writer:
             return _CHOOSERS[call.op](self, call)
         write = _WRITERS.get(call.op)
         if write is not None:
-            return write(self, call, [self.value(arg) for arg in call.args])
+            args = [self.value(arg) for arg in call.args]
+            if call.op not in ON_WORDS and any(arg.kind == "text" for arg in args):
+                raise NotCompilable(str(call))
+            return write(self, call, args)
         if call.op in COMPARISONS:
             a, b = self._nearby(call) or map(self.value, call.args)
             return Value(self._compare(call.op, a, b), self._both(a, b), "bool")
@@ -319,7 +330,9 @@ class _Writer:
         if op in (">", ">="):
             op, a, b = {">": "<", ">=": "<="}[op], b, a
         x, y = a.name, b.name
-        if a.kind in ("int", "bool"):
+        if a.kind == "text":
+            self.doubts.append(self.assign(alike(x, y)))
+        if a.kind in ("int", "bool", "text"):
             return self.assign(f"{x} {({'=': '==', '<>': '!=', '<=>': '=='}).get(op, op)} {y}")
         if op in ("=", "<=>", "<>"):
             same = f"(({x} == {y}) | (({x} != {x}) & ({y} != {y})))"
@@ -404,6 +417,15 @@ class _Writer:
         both, neither = f"({equal} & {known_a} & {known_b})", f"((not {known_a}) & (not {known_b}))"
         return Value(self.assign(f"{both} | {neither}"), None, "bool")
 
+    def starts_with(self, call: Call, args: Sequence[Value]) -> Value:
+        text, prefix = args
+        if text.kind != "text" or prefix.kind != "text":
+            raise NotCompilable(str(call))
+        found, longer = begins_with(text.name, prefix.name)
+        name = self.assign(found)
+        self.doubts.append(self.assign(f"{name} & {longer}"))
+        return Value(name, self._both(text, prefix), "bool")
+
     def convert(self, call: Call, args: Sequence[Value]) -> Value:
         (a,), source, target = args, call.args[0].type, call.type
         if target.is_float and a.kind in ("f4", "f8", "int") and not source.is_decimal and source.is_numeric:
@@ -427,7 +449,7 @@ class _Writer:
             raise NotCompilable(str(call))
         zero = " + 0.0" if call.op == "atan2" else ""  # it makes 0.0 of -0.0
         operands = ", ".join(a.name + zero for a in args)
-        return Value(self.assign(f"{_REAL[call.op]}({operands})"), self._both(*args), "f8")
+        return Value(self.assign(f"{REAL[call.op]}({operands})"), self._both(*args), "f8")
 
     def power(self, call: Call, args: Sequence[Value]) -> Value:
         exponent = call.args[1]
@@ -446,30 +468,6 @@ class _Writer:
         return Value(self.assign(f"np.inf if {far} else {distance}"), known, "f8")
 
 
-# `great_circle.haversine`, operation by operation; it is part of a kernel whose predicate calls it
-HAVERSINE = f"""
-a = math.sin(math.radians(lat1 - lat2) / 2.0)
-b = math.sin(math.radians(lon1 - lon2) / 2.0)
-h = a * a + math.cos(math.radians(lat1)) * math.cos(math.radians(lat2)) * (b * b)
-h = 0.0 if h < 0.0 else (1.0 if h > 1.0 else h)
-return {2.0 * EARTH_RADIUS_M!r} * math.asin(math.sqrt(h))
-"""
-
-_REAL = {
-    "sqrt": "math.sqrt",
-    "sin": "math.sin",
-    "cos": "math.cos",
-    "tan": "math.tan",
-    "asin": "math.asin",
-    "acos": "math.acos",
-    "atan": "math.atan",
-    "atan2": "math.atan2",
-    "exp": "math.exp",
-    "hypot": "math.hypot",
-    "radians": "math.radians",
-    "degrees": "math.degrees",
-}
-
 _WRITERS: dict[str, Callable[[_Writer, Call, list[Value]], Value]] = {
     "+": _Writer.add,
     "-": _Writer.add,
@@ -481,10 +479,11 @@ _WRITERS: dict[str, Callable[[_Writer, Call, list[Value]], Value]] = {
     "is_null": _Writer.is_null,
     "<=>": _Writer.null_safe_equal,
     "cast": _Writer.convert,
+    "startswith": _Writer.starts_with,
     "pow": _Writer.power,
     "power": _Writer.power,
     "haversine": _Writer.on_sphere,
-    **dict.fromkeys(_REAL, _Writer.real),
+    **dict.fromkeys(REAL, _Writer.real),
 }
 _CHOOSERS: dict[str, Callable[[_Writer, Call], Value]] = {
     "least": _Writer.extreme,
@@ -492,4 +491,4 @@ _CHOOSERS: dict[str, Callable[[_Writer, Call], Value]] = {
     "case": _Writer.case,
     "coalesce": _Writer.coalesce,
 }
-assert all(hasattr(math, name.removeprefix("math.")) for name in _REAL.values())
+assert all(hasattr(math, name.removeprefix("math.")) for name in REAL.values())

@@ -208,6 +208,26 @@ def test_windows_that_are_not_shared(tmp_path):
             read_window(Model(ALL["band"], "left").store, tmp_path / "window")
 
 
+def test_a_damaged_window_is_not_read(tmp_path):
+    """Compiled code goes where an index says."""
+    path, rows = tmp_path / "window", table_of([(0, n, n, float(n), None) for n in range(30)])
+    with searching("kernels"):
+        model = Model(ALL["band"], "left")
+        model.append(rows, list(range(30)))
+        model.check(rows, [0] * 30, [40] * 30)
+        assert write_window(model.store, path)
+        whole = path.read_bytes()
+        held = [at for at, byte in enumerate(whole) if byte]  # between pages there is nothing
+        for at in [*range(30), *held[:: max(len(held) // 200, 1)]]:
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+            with pytest.raises(ValueError):
+                read_window(Model(ALL["band"], "left").store, path)
+        for size in (0, 7, 30, len(whole) // 2):
+            path.write_bytes(whole[:size])
+            with pytest.raises(ValueError):
+                read_window(Model(ALL["band"], "left").store, path)
+
+
 def test_merging_batches_of_any_size(monkeypatch):
     """Unsorted probes, few and many of them, with blocks that are full, the newest that is not, and expired rows."""
     monkeypatch.setattr(CompiledPredicate.__init__, "__defaults__", (False, 8))

@@ -13,6 +13,7 @@ from counterflow.spec.join_spec import JoinSpec
 from counterflow.windows.access import AccessPath, choose_path
 from counterflow.windows.compiled.forking import compiled_module
 from counterflow.windows.compiled.predicate_source import NotCompilable
+from counterflow.windows.crew import Crew
 from counterflow.windows.evaluate import Columns, matches
 from counterflow.windows.keys import as_float, computed, equality_hashes
 from counterflow.windows.row_ring import Ring
@@ -75,7 +76,7 @@ def _near(path: AccessPath, columns: list[Columns], counts: list[int]) -> Array:
 def _alike(path: AccessPath, predicate: Expression, columns: list[Columns], counts: list[int]) -> Array:
     """Return which pairs of texts the index of their pieces leaves: it is asked itself."""
     ring = Ring(counts[0])
-    index = compiled_module("similar_texts").SimilarTexts(ring, path, predicate, True, 1)
+    index = compiled_module("similar_texts").SimilarTexts(ring, path, predicate, True, Crew())
     try:
         stored, probes = (index.keyed(side, columns[i], {}, counts[i]) for i, side in enumerate(SIDES))
     except NotCompilable:  # a text has no value on some row: such a window is scanned

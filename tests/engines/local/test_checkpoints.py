@@ -199,7 +199,7 @@ def test_pushed_rows_begin_where_positions_say(tmp_path):
                 first = positions[side][0]
                 stream_.push([row for part in LEFT for row in part.to_pylist()][first : first + 4])
                 stream_.advance(min(first + 3, 19))
-            while len(found) < joined.positions["left"][0] + 4 and (part := joined.poll(10)) is not None:
+            while len(found) < joined.positions["left"][0] + 4 and (part := joined.poll(3)) is not None:
                 found += part["id"].to_pylist()
                 joined.checkpoint()
     assert found == ALL
